@@ -69,7 +69,9 @@ func TestCheck(t *testing.T) {
 			"5 of ",
 		},
 		foreign...)
-	wantFailure("network", []string{"IRONPLANE_PROCESS_KEY: ", "the role ironplane_pxe does not find the schema network", "5 of "},
+	wantFailure(
+		"network",
+		[]string{"IRONPLANE_PROCESS_KEY: ", "the schema network is not first in the search_path of the role ironplane_pxe", "5 of "},
 		append(foreign, "DATABASE_URL_FILE="+f.file("pxe.database-url"), "IRONPLANE_DRAIN_DELAY=1s")...)
 	wantFailure("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")
 

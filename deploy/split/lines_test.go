@@ -75,7 +75,7 @@ func testLines(t *testing.T, r *running) {
 	execute("ALTER TABLE system.log ADD CONSTRAINT no CHECK (request_id <> 'change-1')")
 	c.Do("POST", "/port-speed", `{"name": "slow", "speed": 10}`, "X-Request-Id", "change-1").Want(200)
 	awaitLine("the change that cannot be applied", func(l line) bool {
-		return l.Msg == "apply the changes of network" && l.Service == "system" && l.RequestID == "change-1"
+		return l.Msg == "apply-changes-network" && l.Service == "system" && l.RequestID == "change-1"
 	})
 	execute("ALTER TABLE system.log DROP CONSTRAINT no")
 
@@ -84,7 +84,7 @@ func testLines(t *testing.T, r *running) {
 		return l.Msg == "request failed" && l.Service == "clients" && l.Route == "/internal/messages" && l.RequestID != ""
 	})
 	awaitLine("the caller's error", func(l line) bool {
-		return l.Msg == "take the messages of clients" && l.RequestID == asked.RequestID
+		return l.Msg == "receive-messages-clients" && l.RequestID == asked.RequestID
 	})
 	execute("ALTER TABLE clients.message_away RENAME TO message")
 }

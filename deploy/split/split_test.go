@@ -273,7 +273,7 @@ func TestRun(t *testing.T) {
 		return string(out)
 	}
 	for name, wanted := range map[string]string{
-		"verify": "are complete and unaltered", "admin-key": "A new key of the admin", "skip-change": "nothing has stopped there",
+		"verify": "are complete and unaltered", "admin-key": "A new key of the admin", "skip-change": "no consumer has stopped at that change",
 	} {
 		if out := command(name); !strings.Contains(out, wanted) {
 			t.Errorf("%s while it runs: got %s, want %q in it", name, out, wanted)

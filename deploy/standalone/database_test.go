@@ -286,8 +286,8 @@ func TestCheck(t *testing.T) {
 		false,
 		"fails    REDIS_URL",
 		"fails    IRONPLANE_LISTEN",
-		"network: the key is not the one that this installation's secrets are sealed with",
-		"warning  DATABASE_URL: there are enough connections: Too few",
+		"network: the key does not match this installation's sealed secrets",
+		"warning  DATABASE_URL: there are enough connections: The database allows too few",
 		"3 of ",
 	)
 	environment["DATABASE_URL"] = strings.NewReplacer("/postgres?", "/plane?", "postgres:", "app:x").Replace(g.URL("postgres"))

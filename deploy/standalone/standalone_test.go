@@ -497,7 +497,7 @@ func TestMaintenance(t *testing.T) {
 	c := r.client(r.key())
 	command("maintenance-on")
 	c.Do("POST", "/group", `{"name": "Berlin"}`).
-		WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: Disks are replaced.")
+		WantDetail(problem.Unavailable, "The installation is in maintenance and accepts no changes. Reason: Disks are replaced.")
 	c.Do("GET", "/group", nil).Want(200)
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

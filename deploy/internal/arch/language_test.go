@@ -44,7 +44,7 @@ var unfinished = []string{
 	"deploy/internal/product",
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
-	"pkg/devservers", "pkg/postgres", "pkg/runtime",
+	"pkg/devservers", "pkg/runtime",
 }
 
 // pronouns and word orders of comments that should have a noun as their subject.

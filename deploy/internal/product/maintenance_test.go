@@ -32,7 +32,8 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 		c.Do("POST", "/group", `{"name": "Bonn"}`), c.Do("PATCH", item, `{"name": "Bonn"}`), c.Do("DELETE", item, nil),
 		c.Do("POST", "/auth/key", `{"name": "another"}`), c.Do("DELETE", "/auth/key/1", nil), c.Do("GET", "/auth/sso", nil),
 	} {
-		change.WantDetail(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: The database moves until 14:00.")
+		change.WantDetail(problem.Unavailable,
+			"The installation is in maintenance and accepts no changes. Reason: The database moves until 14:00.")
 		if change.Header.Get("Retry-After") != "30" {
 			t.Errorf("got Retry-After %q, want 30", change.Header.Get("Retry-After"))
 		}

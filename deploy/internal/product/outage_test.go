@@ -264,7 +264,7 @@ func TestNoServiceAnswers(t *testing.T) {
 	o.serve(operations)
 	o.await("network", "ok", "ready")
 	away.Store(network.Name, true)
-	o.await("network", "it is away", "degraded")
+	o.await("network", "the service is unavailable", "degraded")
 	for name := range services {
 		away.Store(name, true)
 	}

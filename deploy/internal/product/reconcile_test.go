@@ -350,7 +350,7 @@ func TestAnotherMasterKey(t *testing.T) {
 	right := i.masterKey
 	i.masterKey = seal.NewMasterKey()
 	if err := i.start(); err == nil ||
-		!strings.Contains(err.Error(), "the key is not the one that this installation's secrets are sealed with") {
+		!strings.Contains(err.Error(), "the key does not match this installation's sealed secrets") {
 		t.Errorf("got %v, want an error about another key", err)
 	}
 	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + right.Reveal())

@@ -54,8 +54,11 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	editing.Wait()
-	for _, want := range []string{"clients: an older key was needed for 1, and is for 0.", "network: an older key was needed for 3, " +
-		"and is for 0.", "pxe: an older key was needed for ", "and is for 0.\nsystem: an older key was needed for ", "and is for 0.\n"} {
+	for _, want := range []string{
+		"clients: older keys were needed for 1 values, and are still needed for 0.",
+		"network: older keys were needed for 3 values, and are still needed for 0.",
+		"pxe: older keys were needed for ", "and are still needed for 0.\nsystem: older keys were needed for ", "and are still needed for 0.\n",
+	} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("got:\n%s\nwant %q in it", &said, want)
 		}

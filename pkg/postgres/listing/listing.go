@@ -19,38 +19,39 @@ import (
 // batchSize is how many rows a list reads at a time. Between two batches it holds no connection and no snapshot.
 const batchSize = 2000
 
-// planEachTime has Postgres make a plan for these very arguments. The plan of a prepared statement may come to be one for
-// any: but a word that nothing has and one that everything has need different ones.
+// planEachTime makes Postgres plan a statement for the actual arguments. A prepared statement may get a generic plan, but a
+// rare search word and a common one need different plans.
 const planEachTime = pgx.QueryExecModeCacheDescribe
 
-// Query says which rows of a view, in which order.
+// Query selects rows of a view and their order.
 type Query struct {
-	From  []pg.Source    // a row is listed once, whichever have it; none: the view itself
-	Where []pg.Condition // all of them
-	Sort  string         // a column that is never NULL; id where it is empty
+	From  []pg.Source    // where the rows are found; a row of several sources is listed once. Empty: the view itself
+	Where []pg.Condition // all must be true
+	Sort  string         // a column that is never NULL; empty: id
 	Desc  bool
-	After *Position // only what comes after it
-	Limit int       // 0: all
+	After *Position // only the rows after this position
+	Limit int       // 0: no limit
 	Skip  int
 }
 
-// Position is where a row stands.
+// Position is the place of a row in a sorted list.
 type Position struct {
-	Value any // of the column that is sorted by; nil where that is id
+	Value any // of the sort column; nil if the list is sorted by id
 	ID    int64
 }
 
-// View is a SQL view, or a table, of which each row is a V. It has the column id.
+// View is a SQL view or table whose rows are read as V. It has a column id.
 type View[V any] struct {
 	columns *statement.Columns
 	name    string
 }
 
-// New makes the view. It panics where V cannot be a row of one, which is at start-up.
+// New returns the View of the SQL view or table with this name. It panics if V has no member for the column id.
 func New[V any](name string) *View[V] {
 	return &View[V]{statement.ItemColumnsOf(reflect.TypeFor[V]()), pgx.Identifier{name}.Sanitize()}
 }
 
+// whereSQL returns a WHERE clause that joins the conditions with AND, or nothing if there are none.
 func whereSQL(args *statement.Arguments, conditions []pg.Condition) string {
 	if len(conditions) == 0 {
 		return ""
@@ -62,7 +63,8 @@ func whereSQL(args *statement.Arguments, conditions []pg.Condition) string {
 	return " WHERE " + strings.Join(written, " AND ")
 }
 
-// selectIDs is the SELECT of the rows that a query's sources have, each planned by itself, as no index finds both.
+// selectIDs returns a SELECT of the rows of the query's sources. Each source gets its own subquery, because no single index
+// serves several sources.
 func (v *View[V]) selectIDs(args *statement.Arguments, q Query, columns string, suffix func() string) string {
 	if len(q.From) == 0 {
 		q.From = []pg.Source{{}}
@@ -78,8 +80,8 @@ func (v *View[V]) selectIDs(args *statement.Arguments, q Query, columns string, 
 	return strings.Join(parts, " UNION ")
 }
 
-// List reads the rows, a batch at a time: each row that is there throughout comes once, and no snapshot
-// is held while a slow caller reads. The next batch is read while the last is used.
+// List reads the rows batch by batch. A row that exists during the whole call is yielded once. No snapshot is held while a
+// slow caller reads. The next batch is read while the caller uses the current one.
 func (v *View[V]) List(ctx context.Context, db pg.Querier, q Query) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -111,13 +113,14 @@ func (v *View[V]) List(ctx context.Context, db pg.Querier, q Query) iter.Seq2[V,
 	}
 }
 
+// batchResult is the outcome of reading one batch. The list is complete when a batch has fewer rows than wanted.
 type batchResult[V any] struct {
 	rows   []V
 	wanted int
 	err    error
 }
 
-// startBatch reads a batch. Exactly one value comes.
+// startBatch reads a batch in the background. The channel gets exactly one value.
 func (v *View[V]) startBatch(ctx context.Context, db pg.Querier, q Query) <-chan batchResult[V] {
 	done := make(chan batchResult[V], 1)
 	wanted := batchSize
@@ -127,7 +130,7 @@ func (v *View[V]) startBatch(ctx context.Context, db pg.Querier, q Query) <-chan
 	go func() {
 		read := batchResult[V]{wanted: wanted}
 		defer func() {
-			if p := recover(); p != nil { // it would end the process
+			if p := recover(); p != nil { // a panic in this goroutine would end the process
 				read.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 			done <- read
@@ -137,6 +140,7 @@ func (v *View[V]) startBatch(ctx context.Context, db pg.Querier, q Query) <-chan
 	return done
 }
 
+// readBatch reads at most wanted rows in one statement.
 func (v *View[V]) readBatch(ctx context.Context, db pg.Querier, q Query, wanted int) ([]V, error) {
 	var args statement.Arguments
 	direction := ""
@@ -158,7 +162,7 @@ func (v *View[V]) readBatch(ctx context.Context, db pg.Querier, q Query, wanted 
 	sql := "SELECT " + v.columns.List() + " FROM " + v.name
 	if all {
 		sql += whereSQL(&args, q.Where) + page(wanted, q.Skip)
-	} else { // first the rows, then what belongs to them
+	} else { // select the ids first: only the rows of this page need the view's joins
 		found := v.selectIDs(&args, q, columns, func() string { return page(wanted+q.Skip, 0) })
 		sql += " WHERE id = ANY (ARRAY(SELECT id FROM (" + found + ") found" + page(wanted, q.Skip) + "))"
 		for _, c := range q.Where {
@@ -175,6 +179,7 @@ func (v *View[V]) readBatch(ctx context.Context, db pg.Querier, q Query, wanted 
 	return statement.Collect[V](v.columns, rows)
 }
 
+// afterCondition returns the condition for rows behind q.After.
 func (q Query) afterCondition() pg.Condition {
 	sign := " > "
 	if q.Desc {
@@ -186,7 +191,7 @@ func (q Query) afterCondition() pg.Condition {
 	return pg.Condition{SQL: "(" + pgx.Identifier{q.Sort}.Sanitize() + ", id)" + sign + "($1, $2)", Args: []any{q.After.Value, q.After.ID}}
 }
 
-// Position is where an item stands among those that are sorted by this column.
+// Position returns the position of an item in a list sorted by the column.
 func (v *View[V]) Position(item *V, sort string) Position {
 	value := reflect.ValueOf(item).Elem()
 	at := Position{ID: v.columns.ID(value)}
@@ -196,7 +201,7 @@ func (v *View[V]) Position(item *V, sort string) Position {
 	return at
 }
 
-// Count counts the rows, up to a limit where that is not 0.
+// Count counts the rows. It stops at limit, unless that is 0.
 func (v *View[V]) Count(ctx context.Context, db pg.Querier, q Query, limit int) (n int64, err error) {
 	var args statement.Arguments
 	limitSQL := ""
@@ -210,12 +215,12 @@ func (v *View[V]) Count(ctx context.Context, db pg.Querier, q Query, limit int) 
 	return n, err
 }
 
-// SQL is a statement that reads the rows that sources have; nil: the view.
+// SQL returns a statement that reads all rows of the sources, or of the view if from is nil.
 func (v *View[V]) SQL(from []pg.Source) string {
 	var args statement.Arguments
 	found := v.selectIDs(&args, Query{From: from}, "id", func() string { return "" })
 	return "SELECT " + v.columns.List() + " FROM " + v.name + " WHERE id IN (" + found + ")"
 }
 
-// TypeOf is the Go type of a column; nil where there is no such column.
+// TypeOf returns the Go type of a column, or nil if the view has no such column.
 func (v *View[V]) TypeOf(column string) reflect.Type { return v.columns.TypeOf(column) }

@@ -17,10 +17,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// A line of a migration that says what it was once, by its checksum: -- replaces 890c13….
+// replacesComment matches a line of a migration that names the checksum of an earlier text of it: -- replaces 890c13….
 var replacesComment = regexp.MustCompile(`(?m)^-- replaces ([0-9a-f]{64})\b`)
 
-// checksums are those of the files, by their names.
+// checksums returns the checksums of each migration file, by its name.
 func (m MigrationSet) checksums() (map[string][][]byte, error) {
 	files := folders(m.Files)
 	names, err := files.Glob("*.sql")
@@ -35,21 +35,22 @@ func (m MigrationSet) checksums() (map[string][][]byte, error) {
 	return sums, err
 }
 
-// Checksums are those that a migration is known by: its own, and those of what it replaces, which left the same behind.
+// Checksums returns the SHA-256 checksums that identify a migration: its own, then those of earlier texts that it replaces.
+// An earlier text must have left the same schema.
 func Checksums(migration []byte) [][]byte {
 	own := sha256.Sum256(migration)
 	all := [][]byte{own[:]}
-	if !bytes.Contains(migration, []byte("-- replaces ")) { // as of most: the expression takes much longer to tell
+	if !bytes.Contains(migration, []byte("-- replaces ")) { // most files: this is much faster than the expression
 		return all
 	}
 	for _, found := range replacesComment.FindAllSubmatch(migration, -1) {
-		sum, _ := hex.DecodeString(string(found[1])) // the expression has seen to it
+		sum, _ := hex.DecodeString(string(found[1])) // cannot fail: the expression matches hexadecimal digits only
 		all = append(all, sum)
 	}
 	return all
 }
 
-// recordChecksums notes what was done, for intact.
+// recordChecksums stores the checksums of all migrations, for verifyChecksums.
 func (m MigrationSet) recordChecksums(ctx context.Context, db *sql.DB) error {
 	sums, err := m.checksums()
 	if err != nil {
@@ -65,12 +66,13 @@ func (m MigrationSet) recordChecksums(ctx context.Context, db *sql.DB) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("note the checksums of migrations: %w", err)
+		return fmt.Errorf("store the checksums of migrations: %w", err)
 	}
 	return nil
 }
 
-// verifyChecksums fails where a migration was edited after it was done, or put in before one that is. It tells whether all are noted.
+// verifyChecksums fails if a migration was edited after it was applied, or added before one that is applied. It reports
+// whether the checksums of all migrations are recorded.
 func (m MigrationSet) verifyChecksums(ctx context.Context, db pg.Querier) (recorded bool, err error) {
 	sums, err := m.checksums()
 	if err != nil {
@@ -106,9 +108,16 @@ func (m MigrationSet) verifyChecksums(ctx context.Context, db pg.Querier) (recor
 		before, is := done[name]
 		switch {
 		case is && !slices.ContainsFunc(known, func(sum []byte) bool { return bytes.Equal(before, sum) }):
-			return false, fmt.Errorf("the migration %s was edited after it was done here: put it back as it was, and add another one", name)
+			return false, fmt.Errorf(
+				"the migration %s was edited after it was applied to this database: restore its text, and add another migration",
+				name,
+			)
 		case !is && number <= last:
-			return false, fmt.Errorf("the migration %s was put in before number %d, which is done here: give it the next free number", name, last)
+			return false, fmt.Errorf(
+				"the migration %s was added before number %d, which is applied already: give it the next free number",
+				name,
+				last,
+			)
 		}
 		recorded = recorded && is
 	}

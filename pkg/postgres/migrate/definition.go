@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// lockTimeout bounds how long others wait behind an attempt to replace a view that somebody reads. It is shorter than
-	// PostgreSQL's deadlock_timeout, so that of an attempt and a request that wait for each other the attempt gives up.
+	// lockTimeout bounds how long other sessions wait behind an attempt to replace a view that is in use. It is shorter than
+	// PostgreSQL's deadlock_timeout: if the attempt and a request wait for each other, the attempt gives up.
 	lockTimeout = 500 * time.Millisecond
-	// defineTimeout is how long such attempts are repeated.
+	// defineTimeout is how long attempts are repeated, and maxRetryInterval the longest pause between two.
 	defineTimeout    = 5 * time.Minute
 	maxRetryInterval = 2 * time.Second
 )
 
-// definition is a file in the folder schema/functions or schema/views. It makes a view, or a function with its triggers, and
-// may be applied any number of times.
+// definition is a file in the folder schema/functions or schema/views. It creates a view, or a function with its triggers.
+// It can be applied any number of times.
 type definition struct {
 	name     string // views/ip_entity_view.sql
 	text     string
 	sum      []byte
-	objects  []string // view ip_entity_view
-	mentions map[string]bool
+	objects  []string        // view ip_entity_view
+	mentions map[string]bool // all words of the text, to find the views that it reads
 }
 
 var (
@@ -47,6 +47,7 @@ var (
 	star            = regexp.MustCompile(`(?i)\bSELECT \*|\w\.\*`)
 )
 
+// newDefinition parses a definition's file. It fails if the file does not begin with the object that it is named for.
 func newDefinition(name string, text []byte) (definition, error) {
 	sum := sha256.Sum256(text)
 	d := definition{name: name, text: string(text), sum: sum[:], mentions: map[string]bool{}}
@@ -58,18 +59,18 @@ func newDefinition(name string, text []byte) (definition, error) {
 	}
 	want := strings.TrimSuffix(path.Dir(name), "s") + " " + d.objectName()
 	if len(d.objects) == 0 || d.objects[0] != want {
-		return d, fmt.Errorf("schema/%s makes %v: it has to begin with the %s", name, d.objects, want)
+		return d, fmt.Errorf("schema/%s creates %v: it must begin with the %s", name, d.objects, want)
 	}
 	if path.Dir(name) == "views" && star.MatchString(d.text) {
-		return d, fmt.Errorf("schema/%s selects *, which stays what it was when the view was made: name the columns", name)
+		return d, fmt.Errorf("schema/%s selects *, which does not follow later changes of the table: name the columns", name)
 	}
 	return d, nil
 }
 
-// objectName is the name of what the file makes.
+// objectName returns the name of the view or function that the file defines.
 func (d definition) objectName() string { return strings.TrimSuffix(path.Base(d.name), ".sql") }
 
-// definitions returns all of a set, functions first, and each view behind those that it reads.
+// definitions returns all definitions of the set: functions first, then each view behind the views that it reads.
 func (m MigrationSet) definitions() (all []definition, err error) {
 	views := map[string]definition{}
 	var names []string
@@ -96,11 +97,11 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 		}
 	}
 	slices.Sort(names)
-	reading := map[string]bool{} // whether a view is still being placed
+	reading := map[string]bool{} // by view: whether its dependencies are still being added
 	var add func(name string) error
 	add = func(name string) error {
 		if under, seen := reading[name]; under {
-			return fmt.Errorf("the view %s reads itself, by way of others", name)
+			return fmt.Errorf("the view %s reads itself through other views", name)
 		} else if seen {
 			return nil
 		}
@@ -124,11 +125,12 @@ func (m MigrationSet) definitions() (all []definition, err error) {
 	return all, nil
 }
 
-// checksumGroup is by which name a set's definitions stand in migration_checksum, where a program that knows of none finds none.
+// checksumGroup returns the group of a set's definitions in migration_checksum. It differs from that of the migrations, so
+// an older program does not mistake definitions for migrations.
 func (m MigrationSet) checksumGroup() string { return m.Table + "_definition" }
 
-// findDue returns the definitions of all that the schema lacks, or has as they were before. Of a schema with newer migrations than m's
-// it returns none: what is there is a newer program's.
+// findDue returns the definitions that the schema lacks or has with an earlier text. If the schema has newer migrations than
+// m, it returns none: those definitions belong to a newer program.
 func (m MigrationSet) findDue(ctx context.Context, q pg.Querier, all []definition) (due []definition, err error) {
 	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil || len(all) == 0 || len(files) == 0 {
@@ -164,7 +166,7 @@ func (m MigrationSet) findDue(ctx context.Context, q pg.Querier, all []definitio
 		existing[name] = bytes.Clone(sum)
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read which views and functions there are: %w", err)
+		return nil, fmt.Errorf("read the schema's views and functions: %w", err)
 	}
 	for _, d := range all {
 		missing := func(object string) bool { _, is := existing[object]; return !is }
@@ -175,7 +177,7 @@ func (m MigrationSet) findDue(ctx context.Context, q pg.Querier, all []definitio
 	return due, nil
 }
 
-// dueFiles returns the files that are due.
+// dueFiles returns the names of the files that are due.
 func (m MigrationSet) dueFiles(ctx context.Context, q pg.Querier) (files []string, err error) {
 	all, err := m.definitions()
 	if err != nil {
@@ -205,7 +207,7 @@ func (m MigrationSet) applyDefinitions(ctx context.Context, config *pgx.ConnConf
 		applied, err := m.applyDue(ctx, conn, all)
 		if err == nil {
 			if len(applied) > 0 {
-				log.Info("views and functions are defined", "migrations", m.Table, "files", applied)
+				log.Info("views and functions updated", "migrations", m.Table, "files", applied)
 			}
 			return nil
 		}
@@ -214,9 +216,9 @@ func (m MigrationSet) applyDefinitions(ctx context.Context, config *pgx.ConnConf
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("another session, such as a backup, uses it: %w", err)
+			return fmt.Errorf("replace views and functions: another session, such as a backup, uses them: %w", err)
 		}
-		log.Warn("a view or table is in use", "error", err, "retry_in", interval)
+		log.Warn("view or table in use", "error", err, "retry_in", interval)
 		select {
 		case <-time.After(interval):
 		case <-ctx.Done():
@@ -232,7 +234,7 @@ const (
 	invalidTableDefinition = "42P16" // CREATE OR REPLACE VIEW would remove, rename or retype a column
 )
 
-// applyDue applies what is due of all in one transaction, and returns the names of those files.
+// applyDue applies the due definitions of all in one transaction, and returns the names of their files.
 func (m MigrationSet) applyDue(ctx context.Context, conn *pgx.Conn, all []definition) (applied []string, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		applied = nil
@@ -258,21 +260,21 @@ func (m MigrationSet) applyDue(ctx context.Context, conn *pgx.Conn, all []defini
 			delete(dropped, d.objectName())
 			if _, err := tx.Exec(ctx, `INSERT INTO migration_checksum VALUES ($1, $2, $3)
 				ON CONFLICT (migrations, name) DO UPDATE SET checksum = EXCLUDED.checksum`, m.checksumGroup(), d.name, d.sum); err != nil {
-				return fmt.Errorf("note the checksum of schema/%s: %w", d.name, err)
+				return fmt.Errorf("store the checksum of schema/%s: %w", d.name, err)
 			}
 			applied = append(applied, d.name)
 		}
 		for view := range dropped {
-			return fmt.Errorf("the view %s reads one that has to be made anew, and has no file itself: drop it by a migration", view)
+			return fmt.Errorf("the view %s has no file, and reads a view that must be dropped and created again: drop %[1]s in a migration", view)
 		}
 		return nil
 	})
 	return applied, err
 }
 
-// lockViews keeps readers from views that are about to be replaced, and from those that read them. It begins with the outermost, as
-// readers do, so that nobody waits in a circle. LOCK TABLE would lock the tables behind a view, too; to say who owns it locks the view
-// alone.
+// lockViews locks the views that are about to be replaced, and the views that read them. It starts with the outermost views,
+// as readers do, so there is no deadlock. LOCK TABLE would also lock the tables behind a view. Setting the owner locks only
+// the view.
 func lockViews(ctx context.Context, tx pgx.Tx, due []definition) error {
 	var names []string
 	for _, d := range due {
@@ -290,7 +292,8 @@ func lockViews(ctx context.Context, tx pgx.Tx, due []definition) error {
 	return nil
 }
 
-// withReaders returns which of these views there are, with the views that read them, each before those that it reads.
+// withReaders returns the existing views of these names and the views that read them. A view comes before the views that it
+// reads.
 func withReaders(ctx context.Context, tx pgx.Tx, names ...string) ([]string, error) {
 	rows, err := tx.Query(ctx, `
 		WITH RECURSIVE reader AS (
@@ -305,13 +308,13 @@ func withReaders(ctx context.Context, tx pgx.Tx, names ...string) ([]string, err
 	}
 	views, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("find what reads the views: %w", err)
+		return nil, fmt.Errorf("find the readers of views: %w", err)
 	}
 	return views, nil
 }
 
-// replace applies one file. Where CREATE OR REPLACE does not suffice for a view, it drops the view first, and those that read it,
-// which it adds to dropped.
+// replace applies one file. If CREATE OR REPLACE cannot change a view's columns, it drops the view with its readers, and
+// adds their names to dropped.
 func (d definition) replace(ctx context.Context, tx pgx.Tx, dropped map[string]bool) error {
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, d.text)

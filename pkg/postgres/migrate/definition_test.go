@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// files is a folder of a service, by its files' names.
+// files is a service's folder: the texts of its files by name.
 type files map[string]string
 
 func (f files) merge(more files) files {
@@ -39,7 +39,7 @@ func (f files) set() migrate.MigrationSet {
 	return migrate.MigrationSet{Table: "migration", Files: []fs.FS{folder}}
 }
 
-// dogs has views whose names are not in the order in which they read each other, and a trigger.
+// dogs has a trigger, and views whose alphabetical order differs from the order in which they read each other.
 var dogs = files{
 	"migrations/0001_dog.sql": `-- +goose Up
 		CREATE TABLE dog (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, shown text);`,
@@ -52,18 +52,18 @@ var dogs = files{
 		CREATE OR REPLACE TRIGGER dog_shown BEFORE INSERT ON dog FOR EACH ROW EXECUTE FUNCTION dog_shown();`,
 }
 
-// wider adds a column behind the others, as the next release would.
+// wider adds a column behind the others, as a next release would.
 var wider = dogs.merge(files{
 	"migrations/0002_age.sql":   "-- +goose Up\nALTER TABLE dog ADD COLUMN age integer NOT NULL DEFAULT 1;",
 	"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name, age FROM dog;",
 })
 
-// turned has another order and type of a view's columns, for which CREATE OR REPLACE does not suffice.
+// turned changes the order and type of a view's columns, for which CREATE OR REPLACE does not suffice.
 var turned = dogs.merge(files{
 	"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT name, id::text AS id FROM dog;",
 })
 
-// schema is an empty schema, and a connection to it.
+// schema is an empty schema with a connection to it.
 type schema struct {
 	*testing.T
 	url  string
@@ -125,7 +125,7 @@ func (s *schema) expect(query, want string) {
 	}
 }
 
-// A file's statement is there after the first migration, and another one after the file has changed.
+// A definition exists after the first migration, and is replaced after its file has changed.
 func TestDefinitionsAreApplied(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -155,7 +155,7 @@ func TestUnchangedDefinitionsAreLeftAlone(t *testing.T) {
 	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, dogs.set()))
 }
 
-// Columns that are moved or become of another type have the view dropped and made anew, with those that read it.
+// If columns move or change their type, the view and its readers are dropped and created again.
 func TestViewColumnsChange(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -172,7 +172,7 @@ func TestViewColumnsChange(t *testing.T) {
 	s.expect("SELECT id FROM of_nobody", "1")
 }
 
-// A program of before starts on the schema of a newer one, and leaves the newer views there.
+// An older program starts on a newer schema, and leaves the newer views in place.
 func TestOlderProgramLeavesNewerDefinitions(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -184,7 +184,7 @@ func TestOlderProgramLeavesNewerDefinitions(t *testing.T) {
 	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, wider.set()))
 }
 
-// A change of a view alone is told from one of before by a migration that says so, and does nothing.
+// A migration that holds only a comment marks a change of a view as newer than an older program's views.
 func TestMigrationOfACommentAlone(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -195,7 +195,7 @@ func TestMigrationOfACommentAlone(t *testing.T) {
 	s.expect("SELECT id FROM dog_view", "1") // a text
 }
 
-// What a migration drops, such as by DROP COLUMN … CASCADE, is made again.
+// Views and triggers that a migration drops, such as by DROP COLUMN … CASCADE, are created again.
 func TestDroppedViewsAreRecreated(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -215,7 +215,7 @@ func TestDroppedViewsAreRecreated(t *testing.T) {
 	s.expect("SELECT count(shown) || ' of ' || (SELECT dogs FROM dog_count) FROM dog", "2 of 2")
 }
 
-// Who reads a view, by a prepared statement and by others, does so while it is replaced, and sees it before or after.
+// Sessions can read a view while it is replaced, with prepared statements and without. They see it before or after.
 func TestViewsStayReadable(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -260,7 +260,7 @@ func TestViewsStayReadable(t *testing.T) {
 	reading.Wait()
 }
 
-// A session that holds a view for long, such as a backup, holds up the replacement and nobody else.
+// A session that holds a view for long, such as a backup, delays the replacement but no other reader.
 func TestViewInUse(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -270,7 +270,7 @@ func TestViewInUse(t *testing.T) {
 	migrated := s.start(turned)
 	testkit.AwaitLocked(t, s.pool().DB, 1)
 	s.execute(reader, "SET lock_timeout = '20s'")
-	s.execute(reader, "SELECT FROM all_dogs") // it waits for the attempt to end, and not for the holder
+	s.execute(reader, "SELECT FROM all_dogs") // it waits for the attempt, not for the holder
 	select {
 	case err := <-migrated:
 		t.Fatalf("got %v while the view is in use, want it to wait", err)
@@ -281,7 +281,7 @@ func TestViewInUse(t *testing.T) {
 	s.expect("SELECT pg_typeof(max(id))::text FROM dog_view", "text")
 }
 
-// A process that is killed while it applies files has applied none of them; the next one does.
+// A process that is killed while it applies files leaves none of them applied. The next process applies them all.
 func TestKilledBetweenDefinitions(t *testing.T) {
 	s := newSchema(t)
 	testkit.Must(t, s.migrate(dogs))
@@ -330,14 +330,14 @@ func TestSeveralMigrateAtOnce(t *testing.T) {
 	testkit.Must(t, migrate.Check(t.Context(), s.pool().DB, wider.set()))
 }
 
-// Files that would mislead end the start, with the file's name.
+// Invalid definition files stop the start, with an error that names the file.
 func TestInvalidDefinitions(t *testing.T) {
 	s := newSchema(t)
 	for name, invalid := range map[string]files{
-		"views/dog_view.sql makes":  {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW cat_view AS SELECT 1 AS id;"},
-		"views/dog_view.sql select": {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT * FROM dog;"},
-		"the view all_dogs reads":   {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name FROM all_dogs;"},
-		"apply schema/views/cats":   {"schema/views/cats.sql": "CREATE OR REPLACE VIEW cats AS SELECT id FROM cat;"},
+		"views/dog_view.sql creates": {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW cat_view AS SELECT 1 AS id;"},
+		"views/dog_view.sql select":  {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT * FROM dog;"},
+		"the view all_dogs reads":    {"schema/views/dog_view.sql": "CREATE OR REPLACE VIEW dog_view AS SELECT id, name FROM all_dogs;"},
+		"apply schema/views/cats":    {"schema/views/cats.sql": "CREATE OR REPLACE VIEW cats AS SELECT id FROM cat;"},
 	} {
 		if err := s.migrate(dogs.merge(invalid)); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that says %q", err, name)

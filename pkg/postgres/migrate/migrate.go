@@ -1,5 +1,5 @@
-// Package migrate brings a service's schema up to date: by its migrations, each done once, and by its definitions of views and
-// trigger functions, which are applied behind them whenever they have changed.
+// Package migrate brings a service's schema up to date. Migrations run once each, in order. Definitions of views and trigger
+// functions are applied after the migrations, whenever their text has changed.
 package migrate
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 )
 
-// MigrationSet brings a schema up to date: in the order of their numbers, of which each is there once, by what is in the folders
-// "migrations" of all Files, and then by what is in their folders "schema/functions" and "schema/views".
+// MigrationSet brings a schema up to date. It applies the files in the folders "migrations" of all Files, in the order of
+// their numbers, which are unique. Then it applies the folders "schema/functions" and "schema/views".
 type MigrationSet struct {
-	Table string // of the migrations that are done
+	Table string // holds the numbers of applied migrations
 	Files []fs.FS
 }
 
-// migrateTimeout is how long one who migrates waits for another one.
+// migrateTimeout is how long Migrate waits for another process that migrates.
 const migrateTimeout = 10 * time.Minute
 
-// Migrate brings the schema up to date, by all migrations of the first, then of the next, and says to the log what it did. Any
-// number of processes may call it at once.
+// Migrate brings the schema up to date, one set after the other, and logs its changes. Any number of processes may call it
+// at once.
 func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...MigrationSet) error {
 	if isUpToDate(ctx, to.DB, all) {
 		return nil
@@ -62,19 +62,19 @@ func Migrate(ctx context.Context, to *pool.Pool, log *slog.Logger, all ...Migrat
 	return nil
 }
 
-// ErrOlder says that a schema lacks migrations, or has views and functions of before.
+// ErrOlder is the error for a schema that lacks migrations, or has earlier views or functions.
 var ErrOlder = errors.New("the schema is older than this program")
 
-// Check fails where the schema lacks a migration, or a view or function as it is now. One that has more migrations is that of a
-// newer version, and will do: what newer migrations change leaves the older program working.
+// Check fails if the schema lacks a migration, or the present text of a view or function. A schema with more migrations
+// passes: newer migrations leave the previous release working.
 func Check(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 	for _, m := range all {
 		lacks, err := m.missingMigrations(ctx, db)
 		if err != nil {
-			return fmt.Errorf("look at the schema's migrations: %w", err)
+			return fmt.Errorf("read the schema's migrations: %w", err)
 		}
 		if len(lacks) > 0 {
-			return fmt.Errorf("%w, which needs its migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
+			return fmt.Errorf("%w, and lacks the migrations %s: run migrate first", ErrOlder, strings.Join(lacks, ", "))
 		}
 		if _, err := m.verifyChecksums(ctx, db); err != nil {
 			return err
@@ -84,15 +84,15 @@ func Check(ctx context.Context, db *pg.DB, all ...MigrationSet) error {
 			return err
 		}
 		if len(due) > 0 {
-			return fmt.Errorf("%w, which needs %s: run migrate first", ErrOlder, strings.Join(due, ", "))
+			return fmt.Errorf("%w, and lacks %s: run migrate first", ErrOlder, strings.Join(due, ", "))
 		}
 	}
 	return nil
 }
 
-// isUpToDate tells whether all migrations are done and noted, and views and functions as they are now, as at most starts, which then
-// need no lock and no connection
-// besides. What is wrong is for who has the lock to say: another process may be at it.
+// isUpToDate reports whether all migrations are applied and recorded, and all definitions are current. Most starts find
+// that, and need neither the lock nor another connection. Errors count as no: Migrate looks again under the lock, because
+// another process may be migrating.
 func isUpToDate(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
 	for _, m := range all {
 		if lacks, err := m.missingMigrations(ctx, db); err != nil || len(lacks) > 0 {
@@ -108,7 +108,7 @@ func isUpToDate(ctx context.Context, db *pg.DB, all []MigrationSet) bool {
 	return true
 }
 
-// folders are the folders "migrations" of several file systems, as one.
+// folders presents the folders "migrations" of several file systems as one file system.
 type folders []fs.FS
 
 func (f folders) Open(name string) (fs.File, error) {
@@ -120,7 +120,7 @@ func (f folders) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// Glob makes it an fs.GlobFS.
+// Glob implements fs.GlobFS.
 func (f folders) Glob(pattern string) (names []string, err error) {
 	for _, files := range f {
 		found, err := fs.Glob(files, "migrations/"+pattern)
@@ -135,7 +135,7 @@ func (f folders) Glob(pattern string) (names []string, err error) {
 	return names, nil
 }
 
-// missingMigrations are the files that are not done.
+// missingMigrations returns the files that are not applied.
 func (m MigrationSet) missingMigrations(ctx context.Context, db *pg.DB) (missing []string, err error) {
 	files, err := folders(m.Files).Glob("*.sql")
 	if err != nil {
@@ -168,6 +168,7 @@ func (m MigrationSet) missingMigrations(ctx context.Context, db *pg.DB) (missing
 	return missing, nil
 }
 
+// migrate applies the missing migrations.
 func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
 	sqldb := stdlib.OpenDB(*config)
 	defer sqldb.Close()
@@ -183,13 +184,13 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *
 	done, err := provider.Up(ctx)
 	if len(done) > 0 {
 		level := slog.LevelWarn
-		if before == 0 { // nobody has used it yet
+		if before == 0 { // a new schema
 			level = slog.LevelInfo
 		}
 		log.Log(
 			ctx,
 			level,
-			"the schema is migrated",
+			"schema migrated",
 			"migrations",
 			m.Table,
 			"from",
@@ -206,9 +207,9 @@ func (m MigrationSet) migrate(ctx context.Context, config *pgx.ConnConfig, log *
 	return m.recordChecksums(ctx, sqldb)
 }
 
-// LockTable begins a transaction that holds a table, which it makes, until its end, or the connection's. With
-// the mode NOWAIT it fails, where another one holds it, with lock_not_available. The table is in the locker's own schema,
-// which no other role may use; an advisory lock could be taken by every role of the database.
+// LockTable begins a transaction that locks a table until it ends. It creates the table if necessary. With the mode NOWAIT
+// it fails with lock_not_available if another session has the lock. The table is in a schema that other roles cannot use; an
+// advisory lock is open to every role of the database.
 func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx, error) {
 	if err := Create(ctx, conn, "SELECT to_regclass($1) IS NULL", table, "TABLE "+table+" ()"); err != nil {
 		return nil, err
@@ -227,7 +228,8 @@ func LockTable(ctx context.Context, conn *pgx.Conn, table, mode string) (pgx.Tx,
 	return tx, nil
 }
 
-// Create makes what a query about a name tells is not there. Another one may be doing so at the same time.
+// Create creates the object name with CREATE definition, if missingQuery returns true for its name. It succeeds if another
+// session creates the object at the same time.
 func Create(ctx context.Context, conn *pgx.Conn, missingQuery, name, definition string) error {
 	var missing bool
 	if err := conn.QueryRow(ctx, missingQuery, name).Scan(&missing); err != nil || !missing {

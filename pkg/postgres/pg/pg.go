@@ -1,4 +1,4 @@
-// Package pg is how services use Postgres: the unit of work that records every change, and items of a view.
+// Package pg gives services access to Postgres: units of work that record every change, and items that are read from views.
 package pg
 
 import (
@@ -11,18 +11,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Migrations are those of what this package writes.
+// Migrations create the tables that this package writes.
 //
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
-// Querier is what reads: a DB or a Tx.
+// Querier runs statements that read. DB and Tx implement it.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// DB is a service's schema, as the service's own role.
+// DB is a service's schema, used as the service's own role.
 type DB struct {
 	pool        *pgxpool.Pool
 	recorded    chan struct{}
@@ -30,18 +30,17 @@ type DB struct {
 	wake        func(topic string)
 }
 
-// New makes a DB of a pool that package pool opened. again tells, of a unit of work that failed, whether it may do better when
-// it is run again.
+// New returns a DB on a pool that package pool opened. isRetryable reports whether a unit of work that failed with this
+// error may succeed if it is run again.
 func New(pool *pgxpool.Pool, isRetryable func(context.Context, error) bool) *DB {
 	return &DB{pool, make(chan struct{}, 1), isRetryable, func(string) {}}
 }
 
-// OnWake has wake called with what units of work woke others for, once they are committed. It is for who starts the
-// service, before that uses the DB.
+// OnWake sets the function that is called with the topics of Tx.Wake after a commit. Call it before the DB is used.
 func (db *DB) OnWake(wake func(topic string)) { db.wake = wake }
 
-// Recorded tells one who listens that a unit of work was committed with a record, by this process, since it was last
-// told.
+// Recorded returns a channel that receives a value after this process commits units of work with records. Several commits
+// may send one value.
 func (db *DB) Recorded() <-chan struct{} { return db.recorded }
 
 // Query runs a statement that reads, outside of any transaction.
@@ -54,7 +53,7 @@ func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return db.pool.QueryRow(ctx, sql, args...)
 }
 
-// Parse has Postgres look up the tables and columns that a statement names, without running it.
+// Parse checks that the tables and columns of a statement exist, without running it.
 func (db *DB) Parse(ctx context.Context, sql string) error {
 	return db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		_, err := c.Conn().Prepare(ctx, "", sql)
@@ -62,7 +61,7 @@ func (db *DB) Parse(ctx context.Context, sql string) error {
 	})
 }
 
-// Savepoint runs fn so that its failure leaves the rest of the transaction usable. The error is fn's own.
+// Savepoint runs fn and returns its error. If fn fails, its changes are undone, and the transaction remains usable.
 func (tx *Tx) Savepoint(ctx context.Context, fn func() error) error {
 	if _, err := tx.Exec(ctx, "SAVEPOINT attempt"); err != nil {
 		return fmt.Errorf("set savepoint: %w", err)

@@ -109,7 +109,7 @@ func TestInTxRecords(t *testing.T) {
 	}
 }
 
-// A deadlock costs nobody an error.
+// A unit of work that Postgres aborts because of a deadlock is retried.
 func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
@@ -148,7 +148,7 @@ func TestDeadlockIsRetried(t *testing.T) {
 	}
 }
 
-// Nor does it that the process stood still for so long that Postgres ended the session: nothing of it was done.
+// A unit of work is retried if Postgres ended its session because the process stalled: nothing was committed.
 func TestStalledChangeIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(*pg.Tx) error{
@@ -187,7 +187,7 @@ func TestStalledChangeIsRetried(t *testing.T) {
 	}
 }
 
-// A commit that is under way is seen through, and told of, though the caller goes away.
+// A commit and its hooks complete even if the caller leaves.
 func TestChangeOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
@@ -243,7 +243,7 @@ func TestExplain(t *testing.T) {
 	if f := problem.From(
 		readOnly,
 	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
-		f.Detail != "The database takes no changes right now." {
+		f.Detail != "The database is read-only right now. Try again later." {
 		t.Errorf("a read-only transaction: got %v, want unavailable with a time to try again", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
@@ -256,7 +256,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A database that starts again throws everybody out. What had not begun does not notice, and what had is told so.
+// A database that restarts ends all sessions. Units of work that begin later succeed, and those in progress get a 503.
 func TestDatabaseRestarts(t *testing.T) {
 	t.Parallel()
 	const connections = 4
@@ -266,7 +266,7 @@ func TestDatabaseRestarts(t *testing.T) {
 		url,
 		connections,
 		map[string]string{"idle_in_transaction_session_timeout": "0"},
-	) // they wait for one another
+	) // the units of work wait for one another
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,8 +313,8 @@ func TestDatabaseRestarts(t *testing.T) {
 	if f := problem.From(
 		change(throwOut),
 	); f.Kind != problem.Unavailable || f.RetryAfter == 0 ||
-		!strings.Contains(f.Detail, "may have been done, or not") {
-		t.Errorf("before the commit: got %v, want unavailable that says may have been done, or not", f)
+		!strings.Contains(f.Detail, "may or may not have been made") {
+		t.Errorf("before the commit: got %v, want unavailable that says may or may not have been made", f)
 	}
 	twice := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
 		throwOut()
@@ -346,7 +346,7 @@ type widgetBody struct {
 	Part *int64  `db:"part"`
 }
 
-// Who is told that a commit took too long is told that it may have been done.
+// A commit that times out is reported as possibly made.
 func TestCommitHangs(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "things", migrations)
@@ -364,8 +364,8 @@ func TestCommitHangs(t *testing.T) {
 		tx.Unrecorded("a test")
 		return insert("late")(tx)
 	}))
-	if f := problem.From(err); f.Kind != problem.Unavailable || !strings.Contains(f.Detail, "may have been done, or not") {
-		t.Errorf("got %v, want unavailable that says may have been done, or not", err)
+	if f := problem.From(err); f.Kind != problem.Unavailable || !strings.Contains(f.Detail, "may or may not have been made") {
+		t.Errorf("got %v, want unavailable that says may or may not have been made", err)
 	}
 }
 
@@ -433,7 +433,7 @@ func TestMapper(t *testing.T) {
 	}
 }
 
-// A service reads no schema but its own, in the same database.
+// A service cannot use another service's schema in the same database.
 func TestServicesAreApart(t *testing.T) {
 	t.Parallel()
 	urls := testkit.Databases(
@@ -463,8 +463,7 @@ func TestServicesAreApart(t *testing.T) {
 	}
 }
 
-// Many instances may start at once, and another service's role, which takes the advisory lock that goose would, does not
-// hold them up.
+// Many instances may migrate at once. Another service's role cannot delay them with goose's advisory lock.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	urls := testkit.Databases(t, testkit.Service{Name: "late"}, testkit.Service{Name: "others"})
@@ -538,7 +537,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	between := maps.Clone(newer)
 	between["migrations/0001_late.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nSELECT 1;\n")}
 	for want, files := range map[string]fstest.MapFS{
-		"0001_things.sql was edited": edited, "0001_late.sql was put in before number 2": between,
+		"0001_things.sql was edited": edited, "0001_late.sql was added before number 2": between,
 	} {
 		d := service.Definition{Migrations: files}
 		if err := host.Prepare(ctx, d, service.Deps{DB: aged.DB}); err == nil || !strings.Contains(err.Error(), want) {

@@ -17,39 +17,40 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Record is what a unit of work did to an item, as the log and the other services will hear of it.
+// Record is what a unit of work did to one item. The audit log and other services receive it.
 type Record struct {
-	Kind    string // of the item, with dots: pxe.dhcp
-	Part    string // of the item that was changed, where that is not all of it: permission
+	Kind    string // the kind of the item, with dots: pxe.dhcp
+	Part    string // the part of the item that changed, such as permission; empty: the item itself
 	Action  Action
-	Targets []Target // the item, and what else the change is about
-	// Before and After are the item as an object, which shows no secrets: see secret.Marked. Members that change without a
-	// record, which have the tag recorded:"false", are left out, or an item's records would contradict each other.
-	Before any // nil where it was made just now
-	After  any // nil where it is gone
+	Targets []Target // the item, then other items that the change is about
+	// Before and After are the item as a JSON object without secrets: see secret.Marked. Members with the tag
+	// recorded:"false" change without a record. They are left out, so that successive records of an item never contradict
+	// each other.
+	Before any // nil for a new item
+	After  any // nil for a deleted item
 }
 
-// Action is what was done. Services have others, too: allocated.
+// Action is the verb of a record. Services add their own, such as allocated.
 type Action string
 
-// The actions that every kind has.
+// The actions of every kind.
 const (
 	Created Action = "created"
 	Edited  Action = "edited"
 	Deleted Action = "deleted"
 )
 
-// Target is a thing that a change is about.
+// Target is an item that a change is about.
 type Target struct {
-	Type string `json:"type"`           // its collection's path without the first slash, such as port-speed
-	Noun string `json:"noun,omitempty"` // what one is called, in the middle of a sentence: port speed
+	Type string `json:"type"`           // the collection's path without the first slash, such as port-speed
+	Noun string `json:"noun,omitempty"` // the item's name within a sentence: port speed
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
-	// Version is that of the row once it was changed, 0 where nobody needs it.
+	// Version is the row's version after the change, or 0 if no reader needs it.
 	Version int64 `json:"version,omitempty"`
 }
 
-// eventType is what happened in one word, for programs: pxe.dhcp.edited, admin.permission.edited
+// eventType returns the event's name for programs, such as pxe.dhcp.edited or admin.permission.edited.
 func (r *Record) eventType() string {
 	if r.Part != "" {
 		return r.Kind + "." + r.Part + "." + string(r.Action)
@@ -57,13 +58,13 @@ func (r *Record) eventType() string {
 	return r.Kind + "." + string(r.Action)
 }
 
-// Record notes what the unit of work changes, one record an item. They commit with the change.
+// Record adds records of the unit of work's changes, one for each item. They commit together with the changes.
 func (tx *Tx) Record(records ...Record) { tx.records = append(tx.records, records...) }
 
-// Unrecorded says why this unit of work has nothing to record, unless something in it has.
+// Unrecorded states why this unit of work may commit without a record.
 func (tx *Tx) Unrecorded(reason string) { tx.unrecorded = reason }
 
-// recordColumns are records as they are written, all at once.
+// recordColumns holds records by column, so that one statement inserts them all.
 type recordColumns struct {
 	types, kinds, parts, actions, targets []string
 	before, after                         []*string
@@ -99,10 +100,11 @@ func (c *recordColumns) add(r *Record) error {
 	return nil
 }
 
+// writeRecords inserts the records. It fails if there are none and no reason was stated.
 func (tx *Tx) writeRecords(ctx context.Context) error {
 	if len(tx.records) == 0 {
 		if tx.unrecorded == "" {
-			return errors.New("a unit of work recorded nothing and gave no reason")
+			return errors.New("the unit of work has neither a record nor a reason for having none")
 		}
 		return nil
 	}
@@ -142,7 +144,7 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 	return nil
 }
 
-// encodeItem is an item as a record has it: without the members that change without a record.
+// encodeItem returns an item as JSON without its unrecorded members, or nil for nil.
 func encodeItem(v any) (*string, error) {
 	if v == nil {
 		return nil, nil
@@ -152,13 +154,13 @@ func encodeItem(v any) (*string, error) {
 		text, err = dropUnrecorded(text, reflect.TypeOf(secret.Unmarked(v)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encode a change: %w", err)
+		return nil, fmt.Errorf("encode the recorded item: %w", err)
 	}
 	document := string(text)
 	return &document, nil
 }
 
-// dropUnrecorded is the JSON of a value of this type without the members with the tag recorded:"false".
+// dropUnrecorded removes the members with the tag recorded:"false" from the JSON of a value of type t.
 func dropUnrecorded(text []byte, t reflect.Type) ([]byte, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -169,6 +171,7 @@ func dropUnrecorded(text []byte, t reflect.Type) ([]byte, error) {
 	return dropMembers(text, schema.Describe(t).Members)
 }
 
+// dropMembers removes the unrecorded members from a JSON object and the objects within it.
 func dropMembers(text []byte, members []*schema.Member) ([]byte, error) {
 	if !slices.ContainsFunc(members, hasUnrecorded) || bytes.Equal(text, []byte("null")) {
 		return text, nil

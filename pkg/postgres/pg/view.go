@@ -10,44 +10,42 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/statement"
 )
 
-// Condition is a piece of SQL that is true or false of a row, with its arguments as $1, $2 …
+// Condition is a boolean SQL expression on a row. Its arguments are $1, $2 and so on.
 type Condition struct {
 	SQL    string
 	Args   []any
-	PerRow bool // it tells rows of a view apart that have one id
+	PerRow bool // true: the view has several rows with one id, and the condition is tested on each
 }
 
-// Source is where rows of a list are found: in a view that has, besides id, the columns of the list's conditions and of its
-// sort.
+// Source is a view in which a list finds its rows. Besides id, the view has the columns of the list's conditions and sort.
 type Source struct {
-	View  string      // the list's own where it is empty
-	Where []Condition // besides the list's
+	View  string      // empty: the list's own view
+	Where []Condition // in addition to the list's conditions
 }
 
-// View reads values of V from a table or SQL view that has a column for each member with a db tag, and the
-// column id.
+// View reads values of V from a table or SQL view. The view has a column for each member with a db tag, and the column id.
 type View[V any] struct {
 	columns    *statement.Columns
 	selectAll  string
 	selectByID string
 }
 
-// NewView makes the view of a table or SQL view. It panics where V cannot be one, which is at start-up.
+// NewView returns the View of a table or SQL view. It panics if V has no member for the column id.
 func NewView[V any](name string) *View[V] {
 	c := statement.ItemColumnsOf(reflect.TypeFor[V]())
 	from := "SELECT " + c.List() + " FROM " + pgx.Identifier{name}.Sanitize()
 	return &View[V]{c, from, from + " WHERE id = $1"}
 }
 
-// SQL is a statement that reads all rows.
+// SQL returns a statement that reads all rows.
 func (v *View[V]) SQL() string { return v.selectAll }
 
-// Find reads the row of which the condition is true; pgx.ErrNoRows where there is none.
+// Find reads the row for which the condition is true. It returns pgx.ErrNoRows if there is none.
 func (v *View[V]) Find(ctx context.Context, q Querier, condition string, args ...any) (V, error) {
 	return v.scanOne(ctx, q, v.selectAll+" WHERE "+condition, args...)
 }
 
-// Get reads the row of this id, if all conditions are true of it; pgx.ErrNoRows where there is none.
+// Get reads the row with this id, if all conditions are true for it. Otherwise it returns pgx.ErrNoRows.
 func (v *View[V]) Get(ctx context.Context, q Querier, id int64, where ...Condition) (V, error) {
 	args, sql := statement.Arguments{id}, v.selectByID
 	for _, c := range where {
@@ -62,7 +60,8 @@ func (v *View[V]) scanOne(ctx context.Context, q Querier, sql string, args ...an
 	return value, err
 }
 
-// GetMany reads the rows of these ids of which all conditions are true, in the ids' order. What is not there is left out.
+// GetMany reads the rows with these ids for which all conditions are true, in the order of the ids. Missing rows are left
+// out.
 func (v *View[V]) GetMany(ctx context.Context, q Querier, ids []int64, where ...Condition) ([]V, error) {
 	args := statement.Arguments{ids}
 	sql := v.selectAll + " WHERE id = ANY ($1)"

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 )
 
-// Tx is a unit of work: a transaction, the records of what it changed, and what is called once it is committed.
+// Tx is a unit of work: a transaction, the records of its changes, and functions that run after its commit.
 type Tx struct {
 	tx          pgx.Tx
 	records     []Record
@@ -22,17 +22,17 @@ type Tx struct {
 	afterCommit []func(context.Context) error
 	wakes       []string
 
-	Caller any // what a service found out of who calls, to be known once the caller's own key is gone
+	Caller any // set by the service: facts about the caller that outlive the caller's own key
 }
 
-// AfterCommit runs fn after the commit and before the answer, to tell others of the change. An error does not undo
-// anything: it makes the answer a fault.
+// AfterCommit runs fn after the commit and before the response, to notify others of the change. An error undoes nothing: the
+// caller gets an internal error.
 func (tx *Tx) AfterCommit(fn func(context.Context) error) {
 	tx.afterCommit = append(tx.afterCommit, fn)
 }
 
-// Wake wakes, once the unit of work is committed, those who wait for something of this service, in all processes. It is
-// not sent by the database: a NOTIFY in a transaction holds a lock on the whole database while that commits.
+// Wake wakes the listeners of a topic of this service, in all processes, after the commit. It does not use NOTIFY: within a
+// transaction, NOTIFY holds a lock on the whole database during the commit.
 func (tx *Tx) Wake(topic string) {
 	if !slices.Contains(tx.wakes, topic) {
 		tx.wakes = append(tx.wakes, topic)
@@ -40,24 +40,24 @@ func (tx *Tx) Wake(topic string) {
 }
 
 const (
-	// maxAttempts bounds how often a unit of work runs that the database aborts for the sake of another one.
+	// maxAttempts bounds how often a unit of work runs if the database aborts it because of concurrent ones.
 	maxAttempts = 4
-	// retryInterval is how long an aborted unit of work waits before it runs again, doubled each time: one that ran at once
-	// might take the locks again that the other one waits for.
+	// retryInterval is the pause before the second attempt. It doubles each time. Without a pause, the retry could take the
+	// locks that the other transaction waits for.
 	retryInterval = 10 * time.Millisecond
-	// maxRestarts bounds how often it runs again because of a RestartAfter.
+	// maxRestarts bounds how often a unit of work runs again after RestartAfter.
 	maxRestarts = 1000
 )
 
-// RestartAfter, as the error of a unit of work, rolls it back, is called, and lets it run again: for what takes long, such
-// as a request to another service, and of which it turned out only inside that it is needed.
+// RestartAfter is an error of a unit of work. InTx rolls back, calls it and runs the unit of work again. Use it for slow
+// preparations, such as a request to another service, whose need is known only within the transaction.
 type RestartAfter func(context.Context) error
 
-func (RestartAfter) Error() string { return "the unit of work lacks something" }
+func (RestartAfter) Error() string { return "the unit of work needs a preparation and must run again" }
 
-// InTx runs fn as one unit of work: all of it and its records are committed, or none. Where the database ended it
-// for the sake of another one (deadlock, serialization), or the session takes no changes, which another one may, it is run
-// again, so fn changes nothing but the database.
+// InTx runs fn as one unit of work: its changes and records are all committed, or none. It runs fn again after a deadlock or
+// a serialization failure, and if the session was read-only but a new session is not. So fn must change nothing but the
+// database.
 func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 	aborted, restarts := 0, 0
 	for {
@@ -76,11 +76,12 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(interval + rand.N(interval)): // jitter, so that two do not collide again
+		case <-time.After(interval + rand.N(interval)): // jitter keeps two transactions from colliding again
 		}
 	}
 }
 
+// runOnce is one attempt of InTx.
 func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
 	inner, err := db.begin(ctx)
 	if err != nil {
@@ -95,7 +96,7 @@ func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
 	if err := tx.writeRecords(ctx); err != nil {
 		return err
 	}
-	// The commit and what comes after it are completed though the caller has left.
+	// The commit and its hooks complete even if the caller has left.
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	committed := inner.Commit(detached)
@@ -103,15 +104,15 @@ func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("commit: %w", committed)
 	}
 	if committed == nil || maybeCommitted(committed) {
-		db.notify(tx) // first: what follows may wait for what others do about it
+		db.notify(tx) // first, because the hooks may wait for what listeners do
 	}
 	var failed error
-	for _, fn := range tx.afterCommit { // even where it is unknown whether the commit arrived
+	for _, fn := range tx.afterCommit { // also if it is unknown whether the commit succeeded
 		failed = errors.Join(failed, fn(detached))
 	}
 	if maybeCommitted(committed) {
 		return pgerror.Unavailable(
-			"The database did not answer. What was asked for may have been done, or not.",
+			"The database did not answer. The change may or may not have been made.",
 			fmt.Errorf("commit: %w", committed),
 		)
 	}
@@ -121,7 +122,7 @@ func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
 	return failed
 }
 
-// notify wakes those who wait for what was committed.
+// notify wakes the listeners of what was committed.
 func (db *DB) notify(tx *Tx) {
 	if len(tx.records) > 0 {
 		select {
@@ -134,13 +135,14 @@ func (db *DB) notify(tx *Tx) {
 	}
 }
 
-// maybeCommitted tells whether a commit that failed may have been done.
+// maybeCommitted reports whether a commit that failed may have taken effect.
 func maybeCommitted(committed error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](committed)
 	return committed != nil && (!refused || pgerror.IsDisconnected(committed))
 }
 
-// begin takes another connection where the one it got had ended, and forgets the others, which are as old.
+// begin starts a transaction. If its connection has ended, it drops all pooled connections, which are as old, and tries once
+// more.
 func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := db.pool.Begin(ctx)
 	if pgerror.IsDisconnected(err) {
@@ -150,10 +152,10 @@ func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
 	return tx, err
 }
 
-// commitTimeout bounds the commit with what is called after it.
+// commitTimeout bounds the commit together with the functions of AfterCommit.
 const commitTimeout = 15 * time.Second
 
-// rollback undoes what is not committed.
+// rollback rolls back unless the transaction is committed.
 func rollback(ctx context.Context, inner pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package pgerror says what the errors of Postgres mean: to a caller, and to who asks it again.
+// Package pgerror translates errors of Postgres into errors for callers, and tells which errors may be retried.
 package pgerror
 
 import (
@@ -15,11 +15,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Explain turns what Postgres refused into the fault that the caller gets.
+// Explain turns an error of Postgres into the error that the caller gets.
 //
-// A constraint that a caller can run into is named <table>__<member>, and <table>__<member>__<member> for a nested
-// one, so its name says which member of the body is at fault. Any other violation is a mistake of ours and stays an
-// Internal fault.
+// A constraint that a caller can violate is named <table>__<member>, or <table>__<member>__<member> for a nested member. Its
+// violation becomes an error of that member. Other violations are bugs, and stay internal errors.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -30,7 +29,7 @@ func Explain(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
-	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // also where it refused the password
+	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // includes refused passwords
 		return Unavailable("The database does not answer right now.", err)
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
@@ -51,28 +50,28 @@ func Explain(err error) error {
 		strings.HasPrefix(refused.Code, "57") || refused.Code == "55P03" || IsAborted(err) {
 		return Unavailable("The database does not answer right now.", err)
 	}
-	if refused.Code == "25006" { // it is a standby, or was made read-only
-		return Unavailable("The database takes no changes right now.", err)
+	if refused.Code == "25006" { // read_only_sql_transaction: a standby, or set to read-only
+		return Unavailable("The database is read-only right now. Try again later.", err)
 	}
 	return err
 }
 
-// violations are integrity errors by SQLSTATE.
+// violations maps SQLSTATEs of integrity errors to field errors.
 var violations = map[string]struct{ code, message string }{
 	"23503": {"not_found", "does not exist"},
 	"23505": {"taken", "is taken"},
 	"23514": {"invalid", "is not allowed"},
-	"23P01": {"overlaps", "overlaps with what is there already"},
+	"23P01": {"overlaps", "overlaps with an existing item"},
 }
 
-// Unavailable is the fault of a database that cannot be used now.
+// Unavailable returns the 503 error for a database that cannot be used now. Callers may retry after a second.
 func Unavailable(detail string, cause error) error {
 	f := problem.New(problem.Unavailable, "%s", detail).Because(cause)
 	f.RetryAfter = time.Second
 	return f
 }
 
-// IsDisconnected tells whether err is the end of a connection that stood, as when the database is started again.
+// IsDisconnected reports whether an established connection ended, as it does when the database restarts.
 func IsDisconnected(err error) bool {
 	if _, never := errors.AsType[*pgconn.ConnectError](err); never {
 		return false
@@ -84,7 +83,7 @@ func IsDisconnected(err error) bool {
 	return broken || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// memberPointer is the JSON pointer that a constraint is named for, or nothing.
+// memberPointer returns the JSON pointer that a constraint's name encodes, or "" if it encodes none.
 func memberPointer(constraint string) string {
 	_, path, ok := strings.Cut(constraint, "__")
 	if !ok {
@@ -93,8 +92,7 @@ func memberPointer(constraint string) string {
 	return "/" + strings.ReplaceAll(path, "__", "/")
 }
 
-// ReferencingTable tells whether err is the refusal to delete something that a row of another table refers to, and which
-// table that is.
+// ReferencingTable returns the table whose rows refer to a row that could not be deleted. ok is false for other errors.
 func ReferencingTable(err error) (table string, ok bool) {
 	refused, is := errors.AsType[*pgconn.PgError](err)
 	if !is || refused.Code != "23503" && refused.Code != "23001" {
@@ -103,8 +101,8 @@ func ReferencingTable(err error) (table string, ok bool) {
 	return refused.TableName, true
 }
 
-// IsAborted tells whether err is the end of a transaction for the sake of others: a deadlock, a serialization, or it stood still for too
-// long.
+// IsAborted reports whether Postgres ended the transaction because of others: a deadlock, a serialization failure, or a
+// session that was idle for too long.
 func IsAborted(err error) bool {
 	failed, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (failed.Code == "40001" || failed.Code == "40P01" || failed.Code == "25P03")

@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Budget is how many connections to a database a process may come to open: by each role, and by all together.
+// Budget is the largest number of connections that a process may open: by role, and in total.
 type Budget struct {
 	Roles map[string]int
 	All   int
 }
 
-// Shortage says, in a sentence, where a limit of the database leaves less than the budget; nothing where none does. Of what
-// others have open right now, the server's and the database's limits leave the rest.
+// Shortage returns a sentence that names each limit of the database below the budget, or "" if there is none. Connections
+// that others hold right now count against the limits of the server and of the database.
 func (b Budget) Shortage(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
 }) (string, error) {
@@ -31,34 +31,35 @@ func (b Budget) Shortage(ctx context.Context, q interface {
 			(SELECT coalesce(jsonb_object_agg(rolname, rolconnlimit), '{}') FROM pg_roles WHERE rolname = ANY($1) AND rolconnlimit >= 0)`,
 		slices.Collect(maps.Keys(b.Roles))).Scan(&server, &database, &used, &usedInDatabase, &limits)
 	if err != nil {
-		return "", fmt.Errorf("read the limits of connections: %w", err)
+		return "", fmt.Errorf("read the connection limits: %w", err)
 	}
 	var short []string
 	for _, role := range slices.Sorted(maps.Keys(limits)) {
 		if limits[role] < b.Roles[role] {
-			short = append(short, fmt.Sprintf("the role %s may have %d, and needs %d", role, limits[role], b.Roles[role]))
+			short = append(short, fmt.Sprintf("the role %s allows %d of the %d that it needs", role, limits[role], b.Roles[role]))
 		}
 	}
 	if database >= 0 && database-usedInDatabase < b.All {
-		short = append(short, fmt.Sprintf("the database allows %d, of which others have %d", database, usedInDatabase))
+		short = append(short, fmt.Sprintf("the database allows %d, and other processes hold %d", database, usedInDatabase))
 	}
 	if server-used < b.All {
 		short = append(
 			short,
-			fmt.Sprintf("the server allows %d (max_connections without what is reserved), of which others have %d", server, used),
+			fmt.Sprintf("the server allows %d (max_connections without the reserved ones), and other processes hold %d", server, used),
 		)
 	}
 	if len(short) == 0 {
 		return "", nil
 	}
 	return fmt.Sprintf(
-		"Too few connections to the database may be opened: this process may need %d, and %s. Requests will fail under load.",
+		"The database allows too few connections: this process may open %d, but %s. Requests will fail under load. Raise the "+
+			"limit, or lower IRONPLANE_CONNECTIONS.",
 		b.All,
 		strings.Join(short, "; "),
 	), nil
 }
 
-// Shortage is that of the pool's own budget.
+// Shortage returns the Budget.Shortage of the pool's own connections.
 func (p *Pool) Shortage(ctx context.Context) (string, error) {
 	config := p.connections.Config()
 	maxConnections := int(config.MaxConns)

@@ -5,20 +5,20 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	connectionsNow = prometheus.NewDesc(
 		"ironplane_database_connections",
-		"Connections to the database, by what they do.",
+		"Connections to the database, by state.",
 		[]string{"state"},
 		nil,
 	)
-	connectionsMax  = prometheus.NewDesc("ironplane_database_connections_max", "How many connections to the database there may be.", nil, nil)
+	connectionsMax  = prometheus.NewDesc("ironplane_database_connections_max", "Largest number of connections to the database.", nil, nil)
 	connectionWaits = prometheus.NewDesc(
 		"ironplane_database_connection_wait_seconds_total",
-		"How long work waited for a connection to the database.",
+		"Time that work waited for a connection to the database.",
 		nil,
 		nil,
 	)
 )
 
-// Describe and Collect make a Pool a prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (p *Pool) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsNow
 	to <- connectionsMax
@@ -26,7 +26,7 @@ func (p *Pool) Describe(to chan<- *prometheus.Desc) {
 	p.conflicts.Describe(to)
 }
 
-// Collect tells how the pool is.
+// Collect implements prometheus.Collector.
 func (p *Pool) Collect(to chan<- prometheus.Metric) {
 	s := p.connections.Stat()
 	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "connecting": s.ConstructingConns()} {

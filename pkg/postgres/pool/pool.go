@@ -20,27 +20,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Pool is connections to a schema, and the schema as who serves from it uses it.
+// Pool is a pool of connections to a service's schema.
 type Pool struct {
 	*pg.DB
 	connections       *pgxpool.Pool
-	sessionParameters map[string]string // parameters of its sessions
+	sessionParameters map[string]string // of each session in the pool
 	renewal           renewal
-	isDiskFull        atomic.Bool // the disk had no room for a change
+	isDiskFull        atomic.Bool // a change failed for lack of disk space
 	url               atomic.Pointer[secret.String]
 	conflicts         *prometheus.CounterVec
 }
 
-// serverTimeouts are what the server itself stops, should a deadline here fail to, in milliseconds.
+// serverTimeouts are enforced by the server, in case a deadline in this process fails to. In milliseconds.
 var serverTimeouts = map[string]string{
 	"statement_timeout": "60000",
 	"lock_timeout":      "10000",
-	// Who waits for the locks of a process that stands still gets them before he gives up.
+	// A session that waits for the locks of a stalled process gets them before its lock_timeout.
 	"idle_in_transaction_session_timeout": "5000",
 }
 
-// Open connects to url (postgres://…?search_path=network,ext) with at most connections connections, whose sessions have
-// these parameters of Postgres, and returns once the first one stands, for which a database that is starting, or full, has a minute.
+// Open connects to url (postgres://…?search_path=network,ext) with at most this many connections. Sessions have these
+// parameters of Postgres. Open returns once the first connection is established. It waits up to a minute for a database that
+// is starting or has no free connection.
 func Open(ctx context.Context, url string, connections int, parameters map[string]string) (*Pool, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
@@ -71,16 +72,16 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 	p.connections = connected
 	p.conflicts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_database_conflicts_total",
-		Help: "How often the database refused a unit of work, which is run again after a deadlock, a serialization failure or a standstill.",
+		Help: "Units of work that the database refused, by reason. They are retried after a deadlock, a serialization failure or a stall.",
 	}, []string{"reason"})
 	p.DB = pg.New(connected, p.noteFailure)
 	return p, nil
 }
 
-// FollowURL has connections that begin from now on go by what the URL is then, so that a password can be changed.
+// FollowURL makes new connections read the URL again, so that a password can be changed while the process runs.
 func (p *Pool) FollowURL(url secret.String) { p.url.Store(&url) }
 
-// applyURL says in a connection's configuration where it leads now.
+// applyURL sets the address and credentials of a connection from the present URL.
 func (p *Pool) applyURL(config *pgx.ConnConfig) error {
 	url := p.url.Load()
 	if url == nil {
@@ -99,11 +100,11 @@ func (p *Pool) applyURL(config *pgx.ConnConfig) error {
 	return nil
 }
 
-// Renew has all sessions end once they are not used, and new ones begin.
+// Renew replaces all sessions by new ones, each as soon as it is idle.
 func (p *Pool) Renew() { p.connections.Reset() }
 
-// awaitStarted waits for a database that says that it is starting, which takes longer after a crash, or that there is no room beside the
-// sessions that there are, which may be those of a process that has just ended.
+// awaitStarted waits up to a minute while the database says that it is starting, or that it has no free connection. Starting
+// takes longer after a crash. Sessions of a process that has just ended may hold connections for a moment.
 func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -120,10 +121,10 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
-// Connections are the pool as libraries know it, which write to tables of their own.
+// Connections returns the underlying pool, for libraries that write to tables of their own.
 func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
 
-// Connect makes a connection besides the pool's, without the parameters that are for requests.
+// Connect opens a connection outside of the pool, without the session parameters for requests.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()
 	if err := p.applyURL(config); err != nil {
@@ -135,8 +136,8 @@ func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// Close waits for connections that are in use and closes all.
+// Close waits for connections in use, and closes all.
 func (p *Pool) Close() { p.connections.Close() }
 
-// Ping tells whether the database answers.
+// Ping fails if the database does not answer.
 func (p *Pool) Ping(ctx context.Context) error { return p.connections.Ping(ctx) }

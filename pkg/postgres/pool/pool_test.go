@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// A pool's sessions have its parameters, and a connection besides, on which migrations run, has Postgres' own.
+// A pool's sessions have its parameters. A connection outside of the pool, on which migrations run, has those of Postgres.
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	const joins, jit = "enable_mergejoin", "jit"
@@ -48,7 +48,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// administrate answers what runs statements as the administrator of a database, and its name for these.
+// administrate returns a function that runs statements as the database's administrator, and the quoted name of the database.
 func administrate(t *testing.T, url secret.String) (do func(sql string), database string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(testkit.AdminURL(t, url).Reveal())
@@ -68,7 +68,7 @@ func administrate(t *testing.T, url secret.String) (do func(sql string), databas
 	}, pgx.Identifier{config.Database}.Sanitize()
 }
 
-// Who starts waits for the sessions of who was there before, where there is no room beside them.
+// Open waits for a free connection while sessions of an earlier process hold them all.
 func TestOpenWaitsForConnections(t *testing.T) {
 	t.Parallel()
 	url := testkit.Databases(t, testkit.Service{Name: "replaced"})["replaced"]
@@ -77,7 +77,7 @@ func TestOpenWaitsForConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	do, database := administrate(t, url)
-	do("ALTER DATABASE " + database + " CONNECTION LIMIT 2") // of which this is one
+	do("ALTER DATABASE " + database + " CONNECTION LIMIT 2") // the administrator's own connection counts, too
 	ended := time.AfterFunc(300*time.Millisecond, before.Close)
 	defer ended.Stop()
 	p, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
@@ -87,7 +87,7 @@ func TestOpenWaitsForConnections(t *testing.T) {
 	p.Close()
 }
 
-// As soon as the database takes changes again, no unit of work fails for a session that began before.
+// Once a database is writable again, no unit of work fails because of a session that began before.
 func TestWritableAfterReadOnly(t *testing.T) {
 	t.Parallel()
 	const connections = 8
@@ -97,7 +97,7 @@ func TestWritableAfterReadOnly(t *testing.T) {
 		url.Reveal(),
 		connections,
 		map[string]string{"idle_in_transaction_session_timeout": "0"},
-	) // they wait for one another
+	) // the units of work wait for one another
 	if err != nil {
 		t.Fatal(err)
 	}

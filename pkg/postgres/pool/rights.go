@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// minVersion is the oldest version of Postgres that will do, as server_version_num has it.
+// minVersion is the oldest supported version of Postgres, in the form of server_version_num.
 const minVersion = 150000
 
-// CheckRights fails where a service's role would not find or could not change the schema of this name, and says all that is
-// wrong.
+// CheckRights fails if a service's role cannot find or change the schema of this name. The error lists all reasons.
 func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 	var version int
 	var found, role string
@@ -23,7 +22,7 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 			ARRAY(SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind IN ('r', 'v', 'S') AND NOT pg_has_role(relowner, 'USAGE') ORDER BY relname LIMIT 5)`,
 		schema).Scan(&version, &found, &role, &readOnly, &creates, &trigrams, &scalars, &foreign)
 	if err != nil {
-		return fmt.Errorf("read the role's rights: %w", err)
+		return fmt.Errorf("read the privileges of the role: %w", err)
 	}
 	var problems []error
 	reportIf := func(is bool, text string, args ...any) {
@@ -31,18 +30,25 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 			problems = append(problems, fmt.Errorf(text, args...))
 		}
 	}
-	reportIf(version < minVersion, "the server is PostgreSQL %d, and has to be %d or later", version/10000, minVersion/10000)
-	reportIf(readOnly, "the database takes no changes: it is read-only, or a standby")
+	reportIf(version < minVersion, "the server is PostgreSQL %d, but Ironplane needs %d or later", version/10000, minVersion/10000)
+	reportIf(readOnly, "the database is read-only, or a standby")
 	reportIf(
 		found != schema,
-		"the role %s does not find the schema %s first by its search_path: is it in the URL (?search_path=%[2]s,ext), is the schema there, "+
-			"and may the role use it?",
+		"the schema %[2]s is not first in the search_path of the role %[1]s: check that the URL has ?search_path=%[2]s,ext, that "+
+			"the schema exists, "+
+			"and that the role may use it",
 		role,
 		schema,
 	)
-	reportIf(found == schema && !creates, "the role %s may not make tables in the schema %s, which it should own", role, schema)
-	reportIf(!trigrams, "the role %s does not find the extension pg_trgm in its search_path (schema ext)", role)
-	reportIf(!scalars, "the role %s does not find the extension btree_gist in its search_path (schema ext)", role)
-	reportIf(len(foreign) > 0, "the role %s does not own all of the schema %s: %s…", role, schema, strings.Join(foreign, ", "))
+	reportIf(found == schema && !creates, "the role %s cannot create tables in the schema %s: make it the schema's owner", role, schema)
+	reportIf(!trigrams, "the extension pg_trgm is not in the search_path of the role %s: create it in the schema ext", role)
+	reportIf(!scalars, "the extension btree_gist is not in the search_path of the role %s: create it in the schema ext", role)
+	reportIf(
+		len(foreign) > 0,
+		"the role %s does not own everything in the schema %s, such as %s: change their owner",
+		role,
+		schema,
+		strings.Join(foreign, ", "),
+	)
 	return errors.Join(problems...)
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errInvalidURL does not say what there is instead, as there is a password in it.
+// errInvalidURL does not quote the URL, because it contains a password.
 var errInvalidURL = errors.New(
-	"the database URL is none such as postgres://name:password@host:5432/database; in a password, @ is written %40, / %2F, : %3A and % %25",
+	"the database URL is not like postgres://name:password@host:5432/database. In a password, write @ as %40, / as %2F, : as " +
+		"%3A and % as %25",
 )
 
-// Connect connects to a database for once, outside of any pool.
+// Connect opens a single connection to a database, outside of any pool.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
@@ -21,8 +22,8 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, url)
 }
 
-// checkURL refuses what cannot be read, and where a part of the password would be taken for the host's name or the
-// database's, which errors show.
+// checkURL fails if the URL cannot be parsed. It also fails if a part of the password would be parsed as the host or the
+// database, because errors show those.
 func checkURL(url string) error {
 	config, err := pgx.ParseConfig(url)
 	isURL := strings.Contains(url, "://")

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/provision"
 )
 
-// A URL that cannot be used is not shown, nor a part of its password.
+// No error shows an invalid URL, or a part of its password.
 func TestURLIsNotShown(t *testing.T) {
 	t.Parallel()
 	for _, password := range []string{

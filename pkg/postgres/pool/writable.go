@@ -12,15 +12,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 )
 
-// renewal lets one caller at a time find out whether sessions that begin now take changes.
+// renewal lets one caller at a time test whether new sessions are writable. Its fields are guarded by turn.
 type renewal struct {
-	turn      chan struct{} // of capacity one
+	turn      chan struct{} // capacity 1: a token for the test
 	began     time.Time
 	succeeded bool
 }
 
-// renewIfWritable ends the pool's sessions where one that begins now takes changes, as after a failover. Whoever waits for his turn
-// goes by what was found out meanwhile, if that began after he came.
+// renewIfWritable ends the pool's sessions if a new session is writable, as after a failover. It reports whether it did. A
+// caller that waits for its turn shares the result of a test that began after the caller arrived.
 func (p *Pool) renewIfWritable(ctx context.Context) bool {
 	arrived := time.Now()
 	select {
@@ -40,7 +40,7 @@ func (p *Pool) renewIfWritable(ctx context.Context) bool {
 	return p.renewal.succeeded
 }
 
-// probeWritable fails unless a session that begins now takes changes.
+// probeWritable fails unless a new session is writable.
 func (p *Pool) probeWritable(ctx context.Context) error {
 	session, err := p.Connect(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *Pool) probeWritable(ctx context.Context) error {
 	return checkWritable(ctx, session)
 }
 
-// conflicts are the refusals that are counted, by their SQLSTATE.
+// conflicts maps the counted SQLSTATEs to the values of the label reason.
 var conflicts = map[string]string{
 	"40001": "serialization",
 	"40P01": "deadlock",
@@ -61,7 +61,7 @@ var conflicts = map[string]string{
 	"25006": "read only",
 }
 
-// noteFailure hears why units of work failed, and tells whether one may do better when it is run again.
+// noteFailure counts the failure of a unit of work, and reports whether a retry may succeed.
 func (p *Pool) noteFailure(ctx context.Context, err error) (isRetryable bool) {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -81,7 +81,7 @@ func (p *Pool) noteFailure(ctx context.Context, err error) (isRetryable bool) {
 
 var errReadOnly = errors.New("the database is read-only")
 
-// CheckWritable fails where the database takes no changes: it is read-only, or its disk was full and is.
+// CheckWritable fails if the database is read-only, or if its disk was full and still is.
 func (p *Pool) CheckWritable(ctx context.Context) error {
 	err := checkWritable(ctx, p)
 	if errors.Is(err, errReadOnly) && p.renewIfWritable(ctx) {
@@ -97,13 +97,13 @@ func (p *Pool) CheckWritable(ctx context.Context) error {
 	return nil
 }
 
-// checkWritable fails with errReadOnly where a session does not.
+// checkWritable fails with errReadOnly if the session is read-only.
 func checkWritable(ctx context.Context, session interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
 	var readOnly bool
 	if err := session.QueryRow(ctx, "SELECT current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
-		return fmt.Errorf("ask whether the database takes changes: %w", err)
+		return fmt.Errorf("ask whether the database is writable: %w", err)
 	}
 	if readOnly {
 		return errReadOnly
@@ -111,7 +111,8 @@ func checkWritable(ctx context.Context, session interface {
 	return nil
 }
 
-// probeDisk takes room on the disk, for a moment and without a trace in the write-ahead log, which may be on the same disk.
+// probeDisk writes a temporary table of about a megabyte, and drops it. It leaves no trace in the write-ahead log, which may
+// be on the same disk.
 func (p *Pool) probeDisk(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, p.connections, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "CREATE TEMPORARY TABLE fill ON COMMIT DROP AS SELECT md5(n::text) FROM generate_series(1, 20000) n")

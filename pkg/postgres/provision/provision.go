@@ -1,5 +1,5 @@
-// Package provision makes, as the administrator of a database, what services need in it before they use it: the extensions,
-// and a role and a schema for each.
+// Package provision prepares a database for the services, as its administrator: the extensions, and a role and a schema for
+// each service.
 package provision
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Statements make a database and the role that administers it, both of this name, for who may make them. They hold no password.
+// Statements returns the SQL that creates a database and the role that administers it, both with this name. It contains no
+// plain password.
 func Statements(name string, password secret.String) string {
 	quoted := pgx.Identifier{name}.Sanitize()
 	return fmt.Sprintf(
@@ -35,14 +36,14 @@ func Statements(name string, password secret.String) string {
 	)
 }
 
-// Extensions live in a schema of their own, which every service may use.
+// extensionSchema is the schema of the extensions, which every service may use.
 const extensionSchema = "ext"
 
 var extensions = []string{"pg_trgm", "btree_gist"}
 
-// Database makes what the services need in a database and is not there: the extensions, and for
-// each service a role <rolePrefix><service> with its password, which owns the schema <service> and may use no other. It
-// may be run again at any time. Where the administrator may not make something, the error says what is missing.
+// Database creates what the services need and the database lacks: the extensions, and for each service a role
+// <rolePrefix><service> with its password. That role owns the schema <service> and may use no other. Database can be run
+// again at any time. If the administrator may not create something, the error lists the statements to run.
 func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
@@ -62,7 +63,7 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 	return nil
 }
 
-// Check fails where Database would, and says what is missing. It changes nothing.
+// Check fails if Database would fail, with the same error. It changes nothing.
 func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
@@ -73,7 +74,7 @@ func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[strin
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // all of it
+	defer tx.Rollback(context.WithoutCancel(ctx)) // undo everything
 	var lacks bool
 	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NULL", extensionSchema).Scan(&lacks); err != nil {
 		return err
@@ -92,15 +93,16 @@ func schemaStep(conn *pgx.Conn) step {
 	return step{statement: "CREATE SCHEMA " + extensionSchema + " AUTHORIZATION " + pgx.Identifier{conn.Config().User}.Sanitize()}
 }
 
-// step makes something, where a query tells that it is not there.
+// step is a statement that creates something, to run if missingQuery returns true.
 type step struct {
 	missingQuery string
 	args         []any
 	statement    string
-	redacted     string // in place of a statement that holds a secret
+	redacted     string // shown instead of a statement that contains a secret
 }
 
-// bootstrap makes what is missing. Where the administrator may not make something, the error says what is left.
+// bootstrap creates what is missing. If the administrator may not create something, the error lists the remaining
+// statements.
 func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
 	steps := []step{{
 		missingQuery: "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
@@ -141,7 +143,8 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 	return checkExtensions(ctx, tx)
 }
 
-// serviceSteps make a service's role, which logs in by this password already or gets it, and its schema.
+// serviceSteps returns the steps that create a service's role and schema. works says that the role logs in with this
+// password already.
 func serviceSteps(database, name, service string, password secret.String, works bool) []step {
 	role := pgx.Identifier{name}.Sanitize()
 	return []step{
@@ -162,7 +165,7 @@ func serviceSteps(database, name, service string, password secret.String, works 
 			args:      []any{name},
 			statement: "GRANT CONNECT ON DATABASE " + pgx.Identifier{database}.Sanitize() + " TO " + role,
 		},
-		{ // an administrator who is no superuser needs it for the next one
+		{ // CREATE SCHEMA … AUTHORIZATION needs it unless the administrator is a superuser
 			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND pg_has_role(oid, 'MEMBER'))",
 			args:         []any{name},
 			statement:    "GRANT " + role + " TO CURRENT_USER",
@@ -180,20 +183,21 @@ func isDenied(err error) bool {
 	return ok && failed.Code == "42501" // insufficient_privilege
 }
 
-// missingError says what somebody has to do who may.
+// missingError returns an error with the statements that a database administrator has to run.
 func missingError(err error, missing []step) error {
 	var statements strings.Builder
 	for _, s := range missing {
 		fmt.Fprintf(&statements, "\n  %s;", cmp.Or(s.redacted, s.statement))
 	}
 	return fmt.Errorf(
-		"%w: the role of the database URL may not make what is missing. Let an administrator of the database do that, and start again:%s",
+		"%w: the role of the database URL may not create what is missing. Run these statements as an administrator of the "+
+			"database, then start again:%s",
 		err,
 		&statements,
 	)
 }
 
-// canLogIn tells whether a service's role and its password are there.
+// canLogIn reports whether a service's role exists and has this password.
 func canLogIn(ctx context.Context, adminURL, rolePrefix, service string, password secret.String) (bool, error) {
 	at, err := ServiceURL(adminURL, rolePrefix, service, password)
 	if err != nil {
@@ -212,7 +216,7 @@ func canLogIn(ctx context.Context, adminURL, rolePrefix, service string, passwor
 	return true, conn.Close(ctx)
 }
 
-// checkExtensions refuses extensions that somebody put elsewhere before, where no service finds them.
+// checkExtensions fails if an extension is in another schema, where services do not find it.
 func checkExtensions(ctx context.Context, tx pgx.Tx) error {
 	var name, elsewhere string
 	err := tx.QueryRow(ctx, "SELECT extname, extnamespace::regnamespace::text FROM pg_extension "+
@@ -226,7 +230,7 @@ func checkExtensions(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	return fmt.Errorf(
-		"the extension %s is in the schema %s; move it: ALTER EXTENSION %s SET SCHEMA %s",
+		"the extension %s is in the schema %s. Move it: ALTER EXTENSION %s SET SCHEMA %s",
 		name,
 		elsewhere,
 		name,
@@ -234,15 +238,15 @@ func checkExtensions(ctx context.Context, tx pgx.Tx) error {
 	)
 }
 
-// scramVerifier is what Postgres stores of a password (SCRAM-SHA-256), so that the password itself is in no statement,
-// which the server would log with an error.
+// scramVerifier returns the SCRAM-SHA-256 verifier that Postgres stores for a password. With it no statement contains the
+// password, which the server might log with an error.
 func scramVerifier(password secret.String) string {
 	const iterations = 4096
 	salt := make([]byte, 16)
 	rand.Read(salt)
 	salted, err := pbkdf2.Key(sha256.New, password.Reveal(), salt, iterations, sha256.Size)
 	if err != nil {
-		panic(err) // only for lengths that are not these
+		panic(err) // cannot happen for this key length
 	}
 	sign := func(message string) []byte {
 		mac := hmac.New(sha256.New, salted)
@@ -254,7 +258,7 @@ func scramVerifier(password secret.String) string {
 	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, text(salt), text(stored[:]), text(sign("Server Key")))
 }
 
-// ServiceURL is the address by which a service reaches its schema, given its administrator's.
+// ServiceURL returns the URL by which a service reaches its schema, derived from the administrator's URL.
 func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (secret.String, error) {
 	u, err := url.Parse(adminURL)
 	if err != nil {
@@ -262,7 +266,7 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	}
 	u.User = url.UserPassword(rolePrefix+service, password.Reveal())
 	q := u.Query()
-	for _, name := range []string{"user", "password"} { // which would win
+	for _, name := range []string{"user", "password"} { // they would override those of the URL
 		q.Del(name)
 	}
 	q.Set("search_path", service+","+extensionSchema)
@@ -270,7 +274,7 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	return secret.New(u.String()), nil
 }
 
-// lockDatabase is schema.LockTable for the administrator of a database.
+// lockDatabase is migrate.LockTable for the administrator of a database.
 func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.Tx, error) {
 	const lacks = "SELECT to_regnamespace($1) IS NULL"
 	if err := migrate.Create(ctx, conn, lacks, extensionSchema, "SCHEMA "+extensionSchema); isDenied(err) {
@@ -281,8 +285,7 @@ func lockDatabase(ctx context.Context, conn *pgx.Conn, name, mode string) (pgx.T
 	return migrate.LockTable(ctx, conn, extensionSchema+"."+name, mode)
 }
 
-// TryLock locks a name for as long as the connection, which is the administrator's, stands, and tells whether
-// nobody else has.
+// TryLock locks a name until the administrator's connection ends. It returns false if another session has the lock.
 func TryLock(ctx context.Context, conn *pgx.Conn, name string) (free bool, err error) {
 	_, err = lockDatabase(ctx, conn, name, "NOWAIT")
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == "55P03" {

@@ -1,5 +1,5 @@
-// Package statement has what SQL statements are put together from, and what reads their rows: the columns that the members
-// of a struct stand in, and arguments.
+// Package statement maps the members of structs to columns, and collects arguments, for the packages that build SQL
+// statements.
 package statement
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Columns are the members of a struct that stand in the database: those with a tag `db:"column"`, and those of
-// structs within it whose tag ends in an underscore, `db:"group_"`, which is then the prefix of their columns. A
-// pointer to such a struct stays nil where all its columns are NULL. The members of an embedded struct count as the
-// struct's own. Members of type secret.String, or a pointer to it, stand apart: they are sealed, and never read.
+// Columns are the members of a struct that are stored in the database. A member has the tag `db:"column"`. For a struct
+// within it, the tag ends in an underscore, `db:"group_"`, and is the prefix of its columns. A pointer to such a struct
+// stays nil if all its columns are NULL. Members of an embedded struct count as the struct's own. Members of type
+// secret.String or *secret.String are listed in Sealed: they are stored sealed and never read.
 type Columns struct {
 	Names      []string
 	Sealed     []Column
@@ -26,7 +26,7 @@ type Columns struct {
 	id         []int
 }
 
-// Column is a column and the index of its member.
+// Column is a column's name and the index of its member.
 type Column struct {
 	Name  string
 	Index []int
@@ -34,10 +34,10 @@ type Column struct {
 
 type columnMember struct {
 	index    []int
-	optional bool // lies within a pointer to a struct
+	optional bool // within a pointer to a struct
 }
 
-// ColumnsOf are the columns of a struct type. It panics where there are none, which is at start-up.
+// ColumnsOf returns the columns of a struct type. It panics if there are none.
 func ColumnsOf(t reflect.Type) *Columns {
 	c := &Columns{structType: t}
 	for _, m := range schema.Describe(t).Leaves() {
@@ -56,7 +56,7 @@ func ColumnsOf(t reflect.Type) *Columns {
 	return c
 }
 
-// ItemColumnsOf are the columns of a struct type of which one is id. It panics where none is.
+// ItemColumnsOf returns the columns of a struct type with a column id. It panics if there is none.
 func ItemColumnsOf(t reflect.Type) *Columns {
 	c := ColumnsOf(t)
 	if c.id = c.index("id"); c.id == nil {
@@ -65,15 +65,15 @@ func ItemColumnsOf(t reflect.Type) *Columns {
 	return c
 }
 
-// ID is the id of an item.
+// ID returns the id of an item.
 func (c *Columns) ID(item reflect.Value) int64 { return item.FieldByIndex(c.id).Int() }
 
-// Value is what an item has in one of its columns.
+// Value returns the member of an item that is stored in the column.
 func (c *Columns) Value(item reflect.Value, column string) any {
 	return item.FieldByIndex(c.index(column)).Interface()
 }
 
-// TypeOf is the Go type of a column; nil where there is no such column.
+// TypeOf returns the Go type of a column, or nil if there is no such column.
 func (c *Columns) TypeOf(column string) reflect.Type {
 	index := c.index(column)
 	if index == nil {
@@ -82,6 +82,7 @@ func (c *Columns) TypeOf(column string) reflect.Type {
 	return c.structType.FieldByIndex(index).Type
 }
 
+// index returns the index of the column's member, or nil.
 func (c *Columns) index(column string) []int {
 	i := slices.Index(c.Names, column)
 	if i < 0 {
@@ -90,7 +91,7 @@ func (c *Columns) index(column string) []int {
 	return c.members[i].index
 }
 
-// List is the columns as a statement names them.
+// List returns the quoted column names, separated by commas.
 func (c *Columns) List() string {
 	quoted := make([]string, len(c.Names))
 	for i, name := range c.Names {
@@ -99,10 +100,10 @@ func (c *Columns) List() string {
 	return strings.Join(quoted, ", ")
 }
 
-// Scan fills v, which is addressable, from a row of these columns.
+// Scan reads a row with these columns into v, which must be addressable.
 func (c *Columns) Scan(row pgx.Row, v reflect.Value) error { return c.scanner(v).scan(row) }
 
-// Collect reads rows of the columns of V.
+// Collect reads rows with the columns of V.
 func Collect[V any](c *Columns, rows pgx.Rows) ([]V, error) {
 	var value V
 	into := c.scanner(reflect.ValueOf(&value).Elem())
@@ -112,12 +113,12 @@ func Collect[V any](c *Columns, rows pgx.Rows) ([]V, error) {
 	})
 }
 
-// scanner fills a value from row after row. What one row made, such as what a pointer points to, the next leaves alone.
+// scanner reads row after row into one value. Pointers that it set for one row are not changed by the next.
 type scanner struct {
 	v       reflect.Value
 	members []columnMember
 	targets []any
-	spare   []reflect.Value // for the optional members: NULL is nil
+	spare   []reflect.Value // scan targets of the optional members; nil for NULL
 }
 
 func (c *Columns) scanner(v reflect.Value) *scanner {
@@ -155,7 +156,7 @@ func (s *scanner) scan(row pgx.Row) error {
 	return nil
 }
 
-// allocate is v's member at index, with the structs on the way to it made.
+// allocate returns v's member at index, and creates the structs on the path to it.
 func allocate(v reflect.Value, index []int) reflect.Value {
 	for _, i := range index {
 		if v.Kind() == reflect.Pointer {
@@ -169,7 +170,7 @@ func allocate(v reflect.Value, index []int) reflect.Value {
 	return v
 }
 
-// Leaves are v's members in the order of the columns, NULL for those of a struct that is not there.
+// Values returns v's members in the order of the columns, with nil for the members of a missing struct.
 func (c *Columns) Values(v reflect.Value) []any {
 	values := make([]any, len(c.members))
 	for i, m := range c.members {

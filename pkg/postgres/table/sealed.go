@@ -12,9 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// seal writes the sealed columns of a row that is there. Each holds what the service's box sealed for its place. Its member
-// of a value to write says what becomes of it: a secret is sealed, the zero value leaves what is there, and nil, of a
-// pointer, removes it.
+// seal updates the sealed columns of an existing row from the members of v. A secret is sealed and stored. The zero value
+// keeps the stored secret, and a nil pointer removes it.
 func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
 	for _, column := range t.columns.Sealed {
 		member, sealed := v.FieldByIndex(column.Index), []byte(nil)
@@ -38,7 +37,7 @@ func (t *Table[B]) seal(ctx context.Context, tx *pg.Tx, id int64, v reflect.Valu
 	return nil
 }
 
-// markSealed leaves, in members of pointer type, the zero value where there is something sealed, and nil where not.
+// markSealed sets pointer members to the zero secret if the row has a sealed value, and leaves them nil if it has none.
 func (t *Table[B]) markSealed(ctx context.Context, tx *pg.Tx, id int64, v reflect.Value) error {
 	for _, column := range t.columns.Sealed {
 		member := v.FieldByIndex(column.Index)

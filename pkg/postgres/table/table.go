@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 )
 
-// Table writes values of B to a table that has a column for each member with a db tag, and the columns id and
-// version. It reads them from the table's view, which has these columns, too, but for those that are sealed.
+// Table writes values of B to a table that has a column for each member with a db tag, and the columns id and version. It
+// reads them from the table's view, which has the same columns except the sealed ones.
 type Table[B any] struct {
 	SQL     Statements
 	name    string
@@ -23,12 +23,12 @@ type Table[B any] struct {
 	columns *statement.Columns
 }
 
-// Statements are the SQL of a Table's methods.
+// Statements is the SQL of a Table's methods.
 type Statements struct {
 	Lock, Load, Insert, Update, Delete string
 }
 
-// New makes the statements for a table and its view. The box is for sealed columns.
+// New returns the Table for a table and its view. The box seals and opens its sealed columns.
 func New[B any](table, view string, box *seal.Box) *Table[B] {
 	name, c := table, statement.ColumnsOf(reflect.TypeFor[B]())
 	table, view = pgx.Identifier{table}.Sanitize(), pgx.Identifier{view}.Sanitize()
@@ -51,14 +51,14 @@ func New[B any](table, view string, box *seal.Box) *Table[B] {
 	}
 }
 
-// Lock keeps other writers off the rows of these ids until the unit of work ends. What is read afterwards, in statements
-// of its own, is what they left.
+// Lock locks the rows with these ids against other writers until the unit of work ends. Later statements see what earlier
+// writers committed.
 func (t *Table[B]) Lock(ctx context.Context, tx *pg.Tx, ids ...int64) error {
 	_, err := tx.Exec(ctx, t.SQL.Lock, ids)
 	return err
 }
 
-// Load reads the row of this id.
+// Load reads the row with this id.
 func (t *Table[B]) Load(ctx context.Context, tx *pg.Tx, id int64) (*B, error) {
 	value := new(B)
 	if err := t.columns.Scan(tx.QueryRow(ctx, t.SQL.Load, id), reflect.ValueOf(value).Elem()); err != nil {
@@ -67,7 +67,7 @@ func (t *Table[B]) Load(ctx context.Context, tx *pg.Tx, id int64) (*B, error) {
 	return value, t.markSealed(ctx, tx, id, reflect.ValueOf(value).Elem())
 }
 
-// Insert writes a new row and answers its id.
+// Insert writes a new row and returns its id.
 func (t *Table[B]) Insert(ctx context.Context, tx *pg.Tx, value *B) (int64, error) {
 	var id int64
 	v := reflect.ValueOf(value).Elem()
@@ -77,7 +77,7 @@ func (t *Table[B]) Insert(ctx context.Context, tx *pg.Tx, value *B) (int64, erro
 	return id, t.seal(ctx, tx, id, v)
 }
 
-// Update writes over the row of this id.
+// Update replaces the row with this id.
 func (t *Table[B]) Update(ctx context.Context, tx *pg.Tx, id int64, value *B) error {
 	v := reflect.ValueOf(value).Elem()
 	if _, err := tx.Exec(ctx, t.SQL.Update, append([]any{id}, t.columns.Values(v)...)...); err != nil {
@@ -86,7 +86,7 @@ func (t *Table[B]) Update(ctx context.Context, tx *pg.Tx, id int64, value *B) er
 	return t.seal(ctx, tx, id, v)
 }
 
-// Delete removes the row of this id.
+// Delete deletes the row with this id.
 func (t *Table[B]) Delete(ctx context.Context, tx *pg.Tx, id int64) error {
 	_, err := tx.Exec(ctx, t.SQL.Delete, id)
 	return err

@@ -1,5 +1,5 @@
-// Package consul is how a process is found by others and finds them, and who certifies it, where that is not said in
-// files: by the Consul agent of its machine. What Consul said last holds as long as it is away.
+// Package consul registers a process with the Consul agent of its machine, watches the addresses of other services, and gets
+// the process's certificate. While Consul does not answer, the last answers remain in use.
 package consul
 
 import (
@@ -18,32 +18,33 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Config is where the agent is, and who we are to it.
+// Config configures the connection to Consul.
 type Config struct {
-	Consul    string        `env:"CONSUL_URL" doc:"the Consul agent that registers this process, says where services are that are named without addresses, and certifies it where no files do: http://…"`
+	Consul    string        `env:"CONSUL_URL" doc:"the URL of the Consul agent (http://…): it registers this process, finds services without configured addresses, and issues the certificate if no files are configured"`
 	Token     secret.String `env:"CONSUL_TOKEN" doc:"this process's token for Consul"`
-	Advertise string        `env:"IRONPLANE_ADVERTISE" doc:"the host by which others reach this process; otherwise the address by which it reaches Consul"`
+	Advertise string        `env:"IRONPLANE_ADVERTISE" doc:"the host at which others reach this process; by default, the address from which it reaches Consul"`
 }
 
 const (
-	// waitTimeout is how long Consul may take to say that nothing has changed, and responseTimeout any answer beyond that.
+	// waitTimeout is how long Consul may hold a request if nothing changes, and responseTimeout how long any response may
+	// take beyond that.
 	waitTimeout     = time.Minute
 	responseTimeout = 10 * time.Second
-	// retryInterval is how long a Consul that failed is left alone.
+	// retryInterval is the pause after a failed request.
 	retryInterval = time.Second
 )
 
-// Agent is the way to Consul.
+// Agent is a client of the Consul agent.
 type Agent struct {
 	client    *api.Client
 	advertise string
 	log       *slog.Logger
 
 	mu       sync.Mutex
-	failures map[string]error // why it did not answer, by what it was asked for
+	failures map[string]error // the last error, by the subject of the request
 }
 
-// Open does not ask anything yet.
+// Open returns a client of the Consul agent. It sends no request yet.
 func Open(c Config, log *slog.Logger) (*Agent, error) {
 	u, err := url.Parse(c.Consul)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -62,13 +63,13 @@ func Open(c Config, log *slog.Logger) (*Agent, error) {
 	a := &Agent{client: client, advertise: c.Advertise, log: log, failures: map[string]error{}}
 	if a.advertise == "" {
 		if a.advertise, err = ownAddress(u.Host); err != nil {
-			return nil, fmt.Errorf("find out by which address others reach this process, which IRONPLANE_ADVERTISE can say: %w", err)
+			return nil, fmt.Errorf("find the address at which others reach this process (set IRONPLANE_ADVERTISE to skip this): %w", err)
 		}
 	}
 	return a, nil
 }
 
-// bearer asks with the token that there is now, which may be in a file that changes.
+// bearer adds the present token to requests. The token may be in a file that changes.
 type bearer struct {
 	http.RoundTripper
 	token secret.String
@@ -80,7 +81,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// ownAddress is the address by which this machine reaches another one. Nothing is sent.
+// ownAddress returns the address from which this machine reaches another one. It sends nothing.
 func ownAddress(host string) (string, error) {
 	c, err := net.DialTimeout("udp", host, responseTimeout)
 	if err != nil {
@@ -90,17 +91,17 @@ func ownAddress(host string) (string, error) {
 	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// Check tells whether Consul answered all that it was last asked for.
+// Check fails if the last request on any subject failed.
 func (a *Agent) Check(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for subject, err := range a.failures {
-		return fmt.Errorf("ask for %s: %w", subject, err)
+		return fmt.Errorf("ask Consul for %s: %w", subject, err)
 	}
 	return nil
 }
 
-// noteResult notes how Consul answered, and says so where that is news.
+// noteResult stores the outcome of a request, logs the beginning and the end of failures, and returns err.
 func (a *Agent) noteResult(ctx context.Context, subject string, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -115,20 +116,20 @@ func (a *Agent) noteResult(ctx context.Context, subject string, err error) error
 	}
 	switch {
 	case healthy && err != nil:
-		a.log.Warn("Consul does not answer as it should", "asked_for", subject, "error", err)
+		a.log.Warn("consul requests fail", "asked_for", subject, "error", err)
 	case !healthy && len(a.failures) == 0:
-		a.log.Warn("Consul answers again")
+		a.log.Warn("consul requests succeed again")
 	}
 	return err
 }
 
-// follow asks again and again for something, each time as soon as it is another than index says, until ctx ends.
+// follow repeats a blocking request until ctx ends. Consul answers each one as soon as the index has changed.
 func (a *Agent) follow(ctx context.Context, subject string, ask func(q *api.QueryOptions) (index uint64, err error)) {
 	var index uint64
 	for ctx.Err() == nil {
 		next, err := a.ask(ctx, index, ask)
 		if a.noteResult(ctx, subject, err) != nil || next < index {
-			index = 0 // it may have begun to count anew
+			index = 0 // Consul may have restarted its index
 			waitToRetry(ctx)
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// What a real Consul does is in deploy/containers. Here it says what one rarely says.
+// Package deploy/containers tests against a real Consul. These tests cover its rare answers.
 
 const token = "b1gs3cr3t"
 
@@ -51,7 +51,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// An address of IPv6 gets its brackets, and an index that falls is no news that is missed.
+// IPv6 addresses get brackets. An index that decreases does not lose a change.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	const instance = `[{"Node": {"Address": "192.0.2.1"}, "Service": {"Address": %q, "Port": 8443}}]`
@@ -59,7 +59,7 @@ func TestWatch(t *testing.T) {
 	a, _ := open(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, index := "2001:db8::1", 100
 		if asked.Add(1) > 1 {
-			answer, index = "2001:db8::2", 7 // it began to count anew
+			answer, index = "2001:db8::2", 7 // the index started over
 		}
 		if r.URL.Query().Get("index") == "7" {
 			<-r.Context().Done()
@@ -80,7 +80,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// That Consul refuses is known, and said once, without the token.
+// If Consul refuses requests, Check fails. The log has one line about it, without the token.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	refused := make(chan struct{}, 100)

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Watch says where the ready instances of a service are, at first and whenever that changes, until ctx ends. Where Consul
-// knows of none any more, those that it knew last are as good as any: it may have forgotten.
+// Watch calls update with the addresses of a service's ready instances, at first and after each change, until ctx ends. If
+// Consul knows no instance any more, the last known ones remain: Consul may have lost its data.
 func (a *Agent) Watch(ctx context.Context, service string, update func(addresses []string)) {
 	instancer := sdconsul.NewInstancer(sdClient{a, ctx}, log.NewNopLogger(), service, nil, true)
 	events := make(chan sd.Event, 1)
@@ -36,14 +36,14 @@ func (a *Agent) Watch(ctx context.Context, service string, update func(addresses
 	}()
 	for {
 		select {
-		case <-events: // which somebody may be about to send
+		case <-events: // the instancer may be about to send one
 		case <-deregistered:
 			return
 		}
 	}
 }
 
-// Instances are the ready ones of a service, as Consul knows them now.
+// Instances returns the addresses of a service's ready instances.
 func (a *Agent) Instances(ctx context.Context, service string) (addresses []string, err error) {
 	_, err = a.ask(ctx, 0, func(q *api.QueryOptions) (uint64, error) {
 		entries, _, err := a.client.Health().Service(service, "", true, q)
@@ -59,7 +59,7 @@ func (a *Agent) Instances(ctx context.Context, service string) (addresses []stri
 	return addresses, err
 }
 
-// sdClient is how go-kit asks Consul: until it answers, or ctx ends.
+// sdClient implements go-kit's client of Consul. Its requests retry until Consul answers or ctx ends.
 type sdClient struct {
 	*Agent
 	ctx context.Context
@@ -87,7 +87,7 @@ func (c sdClient) Service(
 	return nil, nil, c.ctx.Err()
 }
 
-// bracketIPv6 is for addresses of IPv6, to which go-kit appends the port.
+// bracketIPv6 puts IPv6 addresses into brackets, because go-kit appends the port to the address.
 func bracketIPv6(entries []*api.ServiceEntry) []*api.ServiceEntry {
 	for _, e := range entries {
 		for _, address := range []*string{&e.Service.Address, &e.Node.Address} {

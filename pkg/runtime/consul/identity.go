@@ -18,7 +18,7 @@ const certificate = "a certificate"
 // startTimeout is how long a process waits for its first certificate.
 const startTimeout = time.Minute
 
-// credentials are what Consul's authority gives a process. Its parts come one by one.
+// credentials are a certificate of Consul's authority, and the authority's roots. Consul sends them separately.
 type credentials struct {
 	name   string
 	mu     sync.Mutex
@@ -26,7 +26,8 @@ type credentials struct {
 	roots  []byte
 }
 
-// Identity is that of the process of this name, certified by Consul's authority, which Renew keeps valid.
+// Identity returns the identity of the process with this name, certified by Consul. It retries for startTimeout. Renew keeps
+// the identity valid.
 func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -41,7 +42,7 @@ func (a *Agent) Identity(ctx context.Context, name string) (*mtls.Identity, erro
 	}
 }
 
-// Certify asks once for the identity of the process of this name.
+// Certify is Identity with a single attempt.
 func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error) {
 	p := &credentials{name: name}
 	for _, part := range []func(*api.QueryOptions) (uint64, error){a.leaf(p), a.roots(p)} {
@@ -52,7 +53,7 @@ func (a *Agent) Certify(ctx context.Context, name string) (*mtls.Identity, error
 	return mtls.NewIdentity(name, p.issued, p.roots)
 }
 
-// Renew gives the identity new papers as soon as Consul has some, until ctx ends.
+// Renew updates the identity whenever Consul issues a new certificate or changes its roots, until ctx ends.
 func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
 	p := &credentials{name: name}
 	then := func(ask func(*api.QueryOptions) (uint64, error)) func(*api.QueryOptions) (uint64, error) {
@@ -66,7 +67,7 @@ func (a *Agent) Renew(ctx context.Context, id *mtls.Identity, name string) {
 	}
 	var following sync.WaitGroup
 	following.Go(func() { a.follow(ctx, certificate, then(a.leaf(p))) })
-	following.Go(func() { a.follow(ctx, "its authorities", then(a.roots(p))) })
+	following.Go(func() { a.follow(ctx, "its root certificates", then(a.roots(p))) })
 	following.Wait()
 }
 
@@ -77,7 +78,7 @@ func (p *credentials) renew(id *mtls.Identity) error {
 		return nil
 	}
 	if err := id.Renew(p.issued, p.roots); err != nil {
-		return fmt.Errorf("use the certificate that it issued: %w", err)
+		return fmt.Errorf("use the certificate that Consul issued: %w", err)
 	}
 	return nil
 }

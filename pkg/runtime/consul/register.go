@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// checkInterval is between two looks of Consul at whether a process is ready, and checkTimeout how long one may take.
+	// checkInterval is how often Consul checks whether a process is ready, and checkTimeout how long a check may take.
 	checkInterval = 2 * time.Second
 	checkTimeout  = 3 * time.Second
-	// deregisterAfter is when Consul forgets who is not ready.
+	// deregisterAfter is when Consul removes a process that is not ready.
 	deregisterAfter = 10 * time.Minute
-	// deregisterTimeout is how long Consul may take to hear that a process leaves, and propagationDelay how long that takes to go round.
+	// deregisterTimeout bounds the request that removes a process, and propagationDelay is how long others take to notice.
 	deregisterTimeout = 2 * time.Second
 	propagationDelay  = time.Second
 )
 
-// Registration is a process that others may find.
+// Registration is the entry of a process in Consul.
 type Registration struct {
 	agent      *Agent
 	definition *api.AgentServiceRegistration
 }
 
-// Registration is that of a process of this name, which listens for its callers and for operators at these addresses.
+// Registration returns the entry of a process with this name, which listens for callers and for operators at these
+// addresses.
 func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registration, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -51,7 +52,7 @@ func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registr
 	}}, nil
 }
 
-// Keep keeps the process registered until ctx ends: a Consul that lost its memory is told again.
+// Keep registers the process until ctx ends, and registers it again if Consul has lost it.
 func (r *Registration) Keep(ctx context.Context) {
 	registrar := sdconsul.NewRegistrar(sdClient{r.agent, ctx}, r.definition, log.NewNopLogger())
 	for ctx.Err() == nil {
@@ -79,7 +80,7 @@ func (r *Registration) awaitLoss(ctx context.Context) {
 	}
 }
 
-// End says that the process is about to end, and returns when all who should know do.
+// End removes the process from Consul, and waits until others had time to notice.
 func (r *Registration) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), deregisterTimeout)
 	defer cancel()

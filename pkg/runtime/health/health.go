@@ -1,12 +1,12 @@
-// Package health is what a process or a service depends on.
+// Package health describes what a process or a service depends on.
 package health
 
 import "context"
 
-// Check asks for something that there has to be.
+// Check is a dependency and how to test it.
 type Check struct {
 	Name string
 	Ask  func(context.Context) error
-	// Optional: without it the process is worse, and serves nevertheless.
+	// Optional means that the process still serves without it, with reduced function.
 	Optional bool
 }

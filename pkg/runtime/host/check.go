@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Checks are of the schema that a service's role finds at a URL, for a process that opens so many connections. The box is
-// nil of a service that does not seal, or whose key is no good. They change nothing.
+// Checks returns checks of the schema that a service's role finds at a URL, for a process with this many connections. The
+// box is nil if the service seals nothing or its key is invalid. The checks change nothing.
 func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
 	withPool := func(ctx context.Context, ask func(*pool.Pool) error) error {
 		db, err := pool.Open(ctx, url.Reveal(), connections, nil)
@@ -26,7 +26,7 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 		return ask(db)
 	}
 	return []health.Check{
-		{Name: "DATABASE_URL: the schema is there, and up to date", Ask: func(ctx context.Context) error {
+		{Name: "DATABASE_URL: the schema is up to date", Ask: func(ctx context.Context) error {
 			return withPool(ctx, func(db *pool.Pool) error {
 				if err := db.CheckRights(ctx, d.Name); err != nil {
 					return err
@@ -62,8 +62,8 @@ func CheckBeforeMigration(ctx context.Context, d service.Definition, db *pg.DB, 
 	return checkSealed(ctx, db, box)
 }
 
-// checkSchema fails where the schema lacks a migration, or was restored from a backup and not taken up since. It answers the
-// history that the schema is in.
+// checkSchema fails if the schema lacks a migration, or was restored from a backup and not reconciled since. It returns the
+// schema's history.
 func checkSchema(ctx context.Context, d service.Definition, db *pg.DB) (history string, err error) {
 	if err := migrate.Check(ctx, db, migrations(d)...); err != nil {
 		return "", err

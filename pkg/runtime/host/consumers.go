@@ -17,25 +17,26 @@ var (
 	)
 	lagDesc = prometheus.NewDesc(
 		"ironplane_events_lag_seconds",
-		"Since when changes of another service may not be applied: how old the oldest is, or how long it cannot be asked.",
+		"How far a consumer is behind another service: the age of the oldest change that is not applied, or since when the service "+
+			"cannot be asked.",
 		[]string{"source", "consumer"},
 		nil,
 	)
 	foreignDesc = prometheus.NewDesc(
 		"ironplane_events_foreign",
-		"1 where another service has not the changes any more that are applied here: it was restored.",
+		"1 if another service no longer has changes that are applied here: it was restored from a backup.",
 		[]string{"source", "consumer"},
 		nil,
 	)
 	stoppedDesc = prometheus.NewDesc(
 		"ironplane_events_stopped",
-		"The number of the change of another service that cannot be applied; 0: there is none.",
+		"The number of the change that cannot be applied; 0 if there is none.",
 		[]string{"source", "consumer"},
 		nil,
 	)
 )
 
-// consumerMetrics counts what consumers have not applied.
+// consumerMetrics returns the metrics of what consumers have not applied.
 func consumerMetrics(consumers []*events.Consumer) prometheus.Collector {
 	return consumerCollector(consumers)
 }
@@ -52,12 +53,12 @@ func (consumerCollector) Describe(to chan<- *prometheus.Desc) {
 func (consumers consumerCollector) Collect(to chan<- prometheus.Metric) {
 	for _, c := range consumers {
 		s := c.Status()
-		if s.Since.IsZero() { // it has not begun
+		if s.Since.IsZero() { // not started yet
 			continue
 		}
 		to <- prometheus.MustNewConstMetric(behindDesc, prometheus.GaugeValue, float64(s.Behind), c.Source, c.Name)
 		late := 0.0
-		if s.Behind > 0 || s.Reason != nil { // else it has applied all, and is woken when there is more
+		if s.Behind > 0 || s.Reason != nil { // otherwise all changes are applied
 			late = time.Since(s.Since).Seconds()
 		}
 		to <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, late, c.Source, c.Name)

@@ -15,17 +15,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 )
 
-// gate lets no change through during maintenance, and no request once the schema was restored from a backup below the
-// running service, for good: what the service knows is of another history.
+// gate refuses changes during maintenance. Once the schema was restored from a backup below the running service, it refuses
+// all requests until the process restarts: the service's state belongs to another history.
 type gate struct {
 	http.Handler
 	log         *slog.Logger
 	maintenance maintenance.File
-	writes      map[string]bool // the paths of reads that leave something
+	writes      map[string]bool // the paths of GET requests that write
 	restored    atomic.Bool
 }
 
-// writePaths are the paths of the routes that write, though they are reads.
+// writePaths returns the paths of GET routes that write.
 func writePaths(routes []rest.Route) map[string]bool {
 	paths := map[string]bool{}
 	for _, o := range rest.Operations(routes) {
@@ -39,7 +39,7 @@ func writePaths(routes []rest.Route) map[string]bool {
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := g.refuse(r); err != nil {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		w.Header().Set(problem.RouteHeader, "/"+first) // as the gateway says where no route is found
+		w.Header().Set(problem.RouteHeader, "/"+first) // as the gateway sets it if no route matches
 		problem.Write(w, r, g.log, err)
 		return
 	}
@@ -48,7 +48,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (g *gate) refuse(r *http.Request) error {
 	if err := g.checkHistory(r.Context()); err != nil {
-		return problem.New(problem.Unavailable, "The service was restored from a backup and is not taken up yet.").Because(err)
+		return problem.New(problem.Unavailable, "The service was restored from a backup and is not reconciled yet. Try again later.").Because(err)
 	}
 	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !g.writes[r.URL.Path] {
 		return nil
@@ -56,7 +56,7 @@ func (g *gate) refuse(r *http.Request) error {
 	return g.maintenance.Refuse()
 }
 
-// noteRestored closes the gate where an error says so.
+// noteRestored closes the gate if err is events.ErrRestored, and returns err.
 func (g *gate) noteRestored(err error) error {
 	if errors.Is(err, events.ErrRestored) {
 		g.restored.Store(true)
@@ -64,6 +64,7 @@ func (g *gate) noteRestored(err error) error {
 	return err
 }
 
+// checkHistory fails once the gate is closed.
 func (g *gate) checkHistory(context.Context) error {
 	if g.restored.Load() {
 		return events.ErrRestored

@@ -1,5 +1,5 @@
-// Package host runs services in a process: it brings their schemas up to date, unlocks what they seal and sign with, has
-// them answer, and does their work until the process ends.
+// Package host runs services in a process. It migrates their schemas, unlocks what they seal and sign with, serves their
+// routes, and runs their tasks and jobs until the process ends.
 package host
 
 import (
@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// sharedMigrations are the migrations of what all services have. Their numbers are counted across the packages.
+// sharedMigrations create the tables that every service has. The numbers are unique across these packages.
 var sharedMigrations = migrate.MigrationSet{
 	Table: "migration_shared",
 	Files: []fs.FS{pg.Migrations, route.Migrations, events.Migrations, jobs.Migrations},
@@ -49,7 +50,7 @@ func migrations(d service.Definition) []migrate.MigrationSet {
 	return all
 }
 
-// Migrate brings the service's schema up to date, while any number of processes does so.
+// Migrate brings the service's schema up to date. Any number of processes may call it at once.
 func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog.Logger) error {
 	if err := migrate.Migrate(ctx, to, log, migrations(d)...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
@@ -57,8 +58,9 @@ func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog
 	return nil
 }
 
-// Prepare fails where the service's schema lacks a migration, was restored from a backup and not taken up since, or holds
-// what was sealed with another key than the box's, which is nil of a service that does not seal.
+// Prepare binds the service to its schema before it serves. It fails if the schema lacks a migration, was restored from a
+// backup and not reconciled since, or was sealed with another key than the box's. The box is nil for a service that seals
+// nothing.
 func Prepare(ctx context.Context, d service.Definition, deps service.Deps) error {
 	history, err := checkSchema(ctx, d, deps.DB)
 	if err == nil && deps.Entries != nil {
@@ -73,9 +75,9 @@ func Prepare(ctx context.Context, d service.Definition, deps service.Deps) error
 	return err
 }
 
-// Unlock gives the service what it does with its process' key.
+// Unlock sets in deps what the service does with its process key: sealing, signing and messages.
 func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) error {
-	for _, purpose := range d.Signs { // as its Box will
+	for _, purpose := range d.Signs { // fails early if the key lacks a purpose that Box needs
 		if _, err := key.Signer(seal.Signing(d.Name, purpose)); err != nil {
 			return err
 		}
@@ -111,7 +113,7 @@ func Unlock(d service.Definition, deps *service.Deps, key *seal.ProcessKey) erro
 	return nil
 }
 
-// Service is a service that is put together.
+// Service is an assembled service.
 type Service struct {
 	http.Handler
 	Routes      []rest.Route
@@ -119,20 +121,20 @@ type Service struct {
 	tasks       []service.Task
 	sequencer   service.Task
 	maintenance maintenance.File
-	failures    *prometheus.CounterVec // loops
+	failures    *prometheus.CounterVec // of tasks, by name
 	checks      []health.Check
 	metrics     []prometheus.Collector
 	log         *slog.Logger
 }
 
-// olderKeyInterval is how long it may take until the metric tells what older keys are needed for.
+// olderKeyInterval is how often the use of older keys is counted.
 const olderKeyInterval = time.Minute
 
-// sweepInterval is how long may stay what need not be kept any more.
+// sweepInterval is how often expired rows are deleted.
 const sweepInterval = 10 * time.Minute
 
-// Assemble puts the service together on its migrated schema. It answers from now on; its loops and jobs wait for Work. Assemble
-// fails where the schema lacks something that a route needs.
+// Assemble puts the service together on its migrated schema. It serves requests at once; its tasks and jobs start with Work.
+// Assemble fails if the schema lacks something that a route needs.
 func Assemble(
 	ctx context.Context,
 	d service.Definition,
@@ -159,20 +161,20 @@ func Assemble(
 	tasks := slices.Concat(parts.Tasks, consumerTasks(d.Name, deps, parts.Consumers), []service.Task{
 		service.Every(sweepInterval, "sweep", func(ctx context.Context) error { return Sweep(ctx, deps.DB, readers...) }),
 	})
-	sequencer := service.Task{Name: "number changes", Run: func(ctx context.Context) error {
+	sequencer := service.Task{Name: "number-changes", Run: func(ctx context.Context) error {
 		return gate.noteRestored(sequence.Run(ctx))
 	}}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ironplane_job_failures_total", Help: "How often what is done besides answering failed and was begun again.",
+		Name: "ironplane_job_failures_total", Help: "Failures of a task, after which it was started again.",
 	}, []string{"job"})
 	older := prometheus.NewGauge(
 		prometheus.GaugeOpts{
 			Name: "ironplane_older_key_uses",
-			Help: "How much an older master key than the newest is still needed for: see the command reseal.",
+			Help: "Values sealed or signed with an older master key than the newest: see the command reseal.",
 		},
 	)
 	if deps.Box != nil || len(d.Sends) > 0 {
-		tasks = append(tasks, service.Every(olderKeyInterval, "count what older keys are needed for", func(ctx context.Context) error {
+		tasks = append(tasks, service.Every(olderKeyInterval, "count-older-keys", func(ctx context.Context) error {
 			n, err := countOlderKeys(ctx, d, deps)
 			if err == nil {
 				older.Set(float64(n))
@@ -182,7 +184,7 @@ func Assemble(
 	}
 	if len(parts.Jobs) > 0 {
 		runner := jobs.NewRunner(d.Name, deps.DB, db.Connections(), deps.Wakes, parts.Jobs, deps.Log)
-		tasks = append(tasks, service.Task{Name: "do jobs", Run: runner.Work})
+		tasks = append(tasks, service.Task{Name: "run-jobs", Run: runner.Work})
 		parts.Metrics = append(parts.Metrics, runner.Metrics()...)
 	}
 	if err := rest.Check(ctx, deps.DB, routes); err != nil {
@@ -204,13 +206,13 @@ func Assemble(
 	}, nil
 }
 
-// Operations is what operators see of a process.
+// Operations is where a service registers its metrics and health checks.
 type Operations interface {
 	prometheus.Registerer
 	Check(...health.Check)
 }
 
-// Expose lets operators see the service.
+// Expose registers the service's metrics and health checks.
 func (s *Service) Expose(o Operations) {
 	for _, check := range s.checks {
 		check.Name = s.name + " " + check.Name
@@ -219,38 +221,42 @@ func (s *Service) Expose(o Operations) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
 }
 
-// consumerTasks are the loops of consumers and inboxes.
+// consumerTasks returns the tasks of consumers and inboxes.
 func consumerTasks(name string, deps service.Deps, consumers []*events.Consumer) (tasks []service.Task) {
 	for _, c := range consumers {
 		woken := deps.Wakes.Listen(c.Source, wake.Changes)
-		tasks = append(tasks, service.Task{Name: "apply the changes of " + c.String(), Run: func(ctx context.Context) error {
-			return c.Consume(ctx, deps.DB, deps.Peers, woken)
-		}})
+		tasks = append(
+			tasks,
+			service.Task{Name: "apply-changes-" + strings.ReplaceAll(c.String(), " ", "-"), Run: func(ctx context.Context) error {
+				return c.Consume(ctx, deps.DB, deps.Peers, woken)
+			}},
+		)
 	}
 	for source, inbox := range deps.Inboxes {
 		woken := deps.Wakes.Listen(source, events.MessageTopic(name))
-		tasks = append(tasks, service.Task{Name: "take the messages of " + source, Run: func(ctx context.Context) error {
+		tasks = append(tasks, service.Task{Name: "receive-messages-" + source, Run: func(ctx context.Context) error {
 			return inbox.Run(ctx, deps.DB, deps.Peers, woken)
 		}})
 	}
 	return tasks
 }
 
-// messageMetrics are the metrics of a service that sends messages.
+// messageMetrics returns the metrics of a service that sends messages.
 func messageMetrics(db pg.Querier) []prometheus.Collector {
 	return []prometheus.Collector{
 		service.Gauge(
 			db,
 			"ironplane_messages_waiting",
-			"Messages to other services that are not taken yet.",
+			"Messages to other services that are not received yet.",
 			"SELECT count(*)::float8 FROM message",
 		),
-		service.Gauge(db, "ironplane_messages_oldest_seconds", "How long the oldest message waits that is not taken yet; 0: none does.",
+		service.Gauge(db, "ironplane_messages_oldest_seconds", "Age of the oldest message that is not received yet; 0 if there is none.",
 			"SELECT coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM message"),
 	}
 }
 
-// consumerChecks are the checks that consumers get on. One that has stopped takes nothing away from who asks this service.
+// consumerChecks returns a check for each consumer. They are optional: a stopped consumer does not keep the service from
+// serving.
 func consumerChecks(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
 		checks = append(
@@ -261,8 +267,8 @@ func consumerChecks(consumers []*events.Consumer) (checks []health.Check) {
 	return checks
 }
 
-// Work runs the service's loops until ctx ends, and returns when they have. During maintenance they pause; the sequencer
-// goes on, which finds a schema that was restored.
+// Work runs the service's tasks until ctx ends, and returns when they have ended. Tasks pause during maintenance, except the
+// sequencer, which detects a restored schema.
 func (s *Service) Work(ctx context.Context) {
 	var working sync.WaitGroup
 	working.Go(func() { s.runTask(ctx, s.sequencer) })
@@ -276,13 +282,13 @@ func (s *Service) Work(ctx context.Context) {
 	working.Wait()
 }
 
-// retryInterval is how long a loop that failed waits until it is run again.
+// retryInterval is the pause before a task is run again.
 const retryInterval = time.Second
 
-// runTask runs a loop until its context ends.
+// runTask runs a task again and again until its context ends. Failures are counted and logged.
 func (s *Service) runTask(ctx context.Context, task service.Task) {
 	for ctx.Err() == nil {
-		call := &principal.Call{RequestID: rand.Text()} // by which lines of this run are known, here and where it asks
+		call := &principal.Call{RequestID: rand.Text()} // correlates the log lines of this run, here and in the services that it asks
 		err := runOnce(principal.With(ctx, call), task)
 		if err != nil && ctx.Err() == nil {
 			s.failures.WithLabelValues(task.Name).Inc()
@@ -308,7 +314,7 @@ func runOnce(ctx context.Context, task service.Task) (err error) {
 	return task.Run(ctx)
 }
 
-// databaseMetrics are what a service's database says of itself.
+// databaseMetrics returns metrics that are read from a service's database.
 func databaseMetrics(db *pg.DB) []prometheus.Collector {
 	return []prometheus.Collector{
 		service.Gauge(
@@ -321,13 +327,13 @@ func databaseMetrics(db *pg.DB) []prometheus.Collector {
 		service.Gauge(
 			db,
 			"ironplane_schema_migration",
-			"The number of the schema's newest migration of the service's own.",
+			"Number of the newest applied migration of the service.",
 			"SELECT max(version_id)::float8 FROM migration",
 		),
 		service.Gauge(
 			db,
 			"ironplane_schema_shared_migration",
-			"The number of the schema's newest migration of what all services have.",
+			"Number of the newest applied migration of the tables that all services have.",
 			"SELECT max(version_id)::float8 FROM migration_shared",
 		),
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// checkKey fails where what is sealed in a schema was sealed with another installation's key: it could not be opened, and
-// what would be sealed from now on could not be opened with the right one. It is sealed anew with the newest key.
+// checkKey fails if the schema was sealed with another installation's key. Such values cannot be opened, and values sealed
+// from now on could not be opened with the right key. On success it seals the test value again with the newest key.
 func checkKey(ctx context.Context, db *pg.DB, box *seal.Box) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("nothing is changed")
+		tx.Unrecorded("only the test value is sealed again")
 		if err := checkSealed(ctx, tx, box); err != nil {
 			return err
 		}
@@ -29,9 +29,10 @@ func checkKey(ctx context.Context, db *pg.DB, box *seal.Box) error {
 	})
 }
 
+// keyCheckCell is the location of the test value.
 var keyCheckCell = seal.Location{Table: "key_check", Column: "sealed", ID: 1}
 
-// checkSealed fails where the box does not open what was sealed to find that out.
+// checkSealed fails if the box does not open the test value.
 func checkSealed(ctx context.Context, q pg.Querier, box *seal.Box) error {
 	var sealed []byte
 	err := q.QueryRow(ctx, "SELECT sealed FROM key_check").Scan(&sealed)
@@ -39,11 +40,11 @@ func checkSealed(ctx context.Context, q pg.Querier, box *seal.Box) error {
 		return nil // nothing is sealed yet
 	}
 	if err != nil {
-		return fmt.Errorf("read what the key is compared with: %w", err)
+		return fmt.Errorf("read the test value of the key: %w", err)
 	}
 	if _, err := box.Open(keyCheckCell, sealed); err != nil {
 		return fmt.Errorf(
-			"the key is not the one that this installation's secrets are sealed with: set the master key back, or put it behind the new one with "+
+			"the key does not match this installation's sealed secrets: restore the master key, or append it to the new one after "+
 				"a comma: %w",
 			err,
 		)

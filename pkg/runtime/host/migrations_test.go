@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What an installation has done is known by number: a migration keeps its own, whichever package it is in.
+// Installations know applied migrations by number, so a migration keeps its number even if it moves to another package.
 func TestSharedMigrationsKeepTheirNumbers(t *testing.T) {
 	var names []string
 	for _, files := range sharedMigrations.Files {

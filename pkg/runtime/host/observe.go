@@ -9,18 +9,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// observeRequests counts the requests that a service answers, and how long it takes.
+// observeRequests measures the requests that a service serves and how long they take.
 func observeRequests(next http.Handler) (http.Handler, prometheus.Collector) {
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "ironplane_service_request_seconds", Help: "Time that a service takes from a request's header to the end of its answer.",
+		Name: "ironplane_service_request_seconds", Help: "Time from a request's header to the end of the response, in seconds.",
 		Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30},
 	}, []string{"method", "route", "status"})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o := &observation{ResponseWriter: w}
 		began := time.Now()
 		defer func() {
-			o.note(0)          // nothing was written, or its caller was given up
-			if o.route != "" { // else a caller may have made it up
+			o.note(0)          // in case nothing was written, or the handler aborted
+			if o.route != "" { // otherwise the path may be any text of the caller
 				duration.WithLabelValues(r.Method, o.route, o.status).Observe(time.Since(began).Seconds())
 			}
 		}()
@@ -30,13 +30,14 @@ func observeRequests(next http.Handler) (http.Handler, prometheus.Collector) {
 
 var statusClasses = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
 
-// observation is the http.ResponseWriter of a request. It notes status and route before they go further.
+// observation is the http.ResponseWriter of a request. It notes the status, and the route from the header, before the header
+// is sent.
 type observation struct {
 	http.ResponseWriter
 	route, status string
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (o *observation) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *observation) note(status int) {

@@ -13,14 +13,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// sealedColumn is a column whose values a box sealed for their rows.
+// sealedColumn is a column with values that a box sealed, each for its row.
 type sealedColumn struct {
 	table, name, id string
 	box             *seal.Box
-	where           string // which of the rows; empty: all
+	where           string // a condition on the rows that ends with AND; empty: all rows
 }
 
-// sealedColumns are those of a service's schema: what it seals for itself, and its messages to others that are on their way.
+// sealedColumns returns the sealed columns of a service's schema, including messages to other services that are not received
+// yet.
 func sealedColumns(d service.Definition, deps service.Deps) (all []sealedColumn) {
 	if deps.Box != nil {
 		all = append(all, sealedColumn{"key_check", "sealed", "1", deps.Box, ""})
@@ -35,7 +36,7 @@ func sealedColumns(d service.Definition, deps service.Deps) (all []sealedColumn)
 	return all
 }
 
-// countOlderKeys tells how much of a service's schema an older key than the newest is still needed for.
+// countOlderKeys returns how many values are sealed or signed with an older key than the newest.
 func countOlderKeys(ctx context.Context, d service.Definition, deps service.Deps) (all int64, err error) {
 	for _, c := range sealedColumns(d, deps) {
 		var n int64
@@ -51,8 +52,8 @@ func countOlderKeys(ctx context.Context, d service.Definition, deps service.Deps
 	return all, nil
 }
 
-// Reseal seals and signs anew, with the newest key, what was with an older one, also while the service serves, and says how
-// much that was.
+// Reseal seals and signs everything again that an older key was used for, and prints the counts before and after. It may run
+// while the service serves.
 func Reseal(ctx context.Context, d service.Definition, deps service.Deps, out io.Writer) error {
 	before, err := countOlderKeys(ctx, d, deps)
 	if err != nil {
@@ -70,12 +71,12 @@ func Reseal(ctx context.Context, d service.Definition, deps service.Deps, out io
 	}
 	left, err := countOlderKeys(ctx, d, deps)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%s: an older key was needed for %d, and is for %d.\n", d.Name, before, left)
+		_, err = fmt.Fprintf(out, "%s: older keys were needed for %d values, and are still needed for %d.\n", d.Name, before, left)
 	}
 	return err
 }
 
-// older is the condition on rows that an older key was used for than $1 tells.
+// older returns the condition for rows that were sealed with another key than $1.
 func (c sealedColumn) older() string {
 	return fmt.Sprintf("%ssubstring(%s FROM 1 FOR length($1::bytea)) <> $1", c.where, c.name)
 }
@@ -104,14 +105,14 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 			return err
 		}
 		if err := db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("what is sealed stays the same")
+			tx.Unrecorded("the sealed values stay the same")
 			for _, r := range rows {
 				cell := seal.Location{Table: c.table, Column: c.name, ID: r.id}
 				value, err := c.box.Open(cell, r.sealed)
 				if err != nil {
 					return err
 				}
-				// Optimistic locking: what was written since is sealed with the newest key already.
+				// Optimistic locking: a value that was written since is sealed with the newest key already.
 				if _, err := tx.Exec(
 					ctx,
 					fmt.Sprintf("UPDATE %[1]s SET %[2]s = $1 WHERE %[3]s = $2 AND %[2]s = $3", c.table, c.name, c.id),
@@ -119,7 +120,7 @@ func (c sealedColumn) reseal(ctx context.Context, db *pg.DB) error {
 					r.id,
 					r.sealed,
 				); err != nil {
-					return fmt.Errorf("seal %s of row %d of %s anew: %w", c.name, r.id, c.table, err)
+					return fmt.Errorf("reseal %s of row %d of %s: %w", c.name, r.id, c.table, err)
 				}
 			}
 			return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// SkipChange lets the service go on behind changes of another one that it cannot apply, or give up a message of its own that
-// its receiver cannot take. It needs a DB and a Box.
+// SkipChange moves a consumer past changes of another service that it cannot apply, or deletes a message of this service
+// that its receiver cannot accept. It needs a DB and a Box.
 func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, span events.Span) error {
 	if span.Message != "" {
 		return giveUp(ctx, d.Name, deps.DB, span)
@@ -27,17 +27,17 @@ func SkipChange(ctx context.Context, d service.Definition, deps service.Deps, sp
 	return skip(ctx, deps.DB, span, record)
 }
 
-// ErrNotStopped says that the consumer has not stopped at a change that it is told to skip.
-var ErrNotStopped = errors.New("nothing has stopped there")
+// ErrNotStopped is the error if the consumer has not stopped at the change to skip, or the message does not exist.
+var ErrNotStopped = errors.New("no consumer has stopped at that change, and no such message waits")
 
-// recordSkip leaves a record of changes that are skipped.
+// recordSkip records the skipped changes.
 func recordSkip(_ context.Context, tx *pg.Tx, span events.Span) error {
 	tx.Record(pg.Record{Kind: "event", Action: "skipped", Targets: []pg.Target{span.Target()}})
 	return nil
 }
 
-// skip lets the consumer whose cursor is in db go on behind a span of changes, at one of which it stopped. record leaves
-// a record of that in the same unit of work.
+// skip moves the consumer past a span of changes that includes the one at which it stopped. record adds a record in the same
+// unit of work.
 func skip(ctx context.Context, db *pg.DB, span events.Span, record func(context.Context, *pg.Tx, events.Span) error) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		var at, stopped, newest int64
@@ -52,7 +52,7 @@ func skip(ctx context.Context, db *pg.DB, span events.Span, record func(context.
 		case stopped != span.Last && (stopped < span.First || stopped > span.Last || span.First > at+1):
 			return ErrNotStopped
 		case span.Last > newest:
-			return fmt.Errorf("%s had changes up to %d when it was asked last", span.Source, newest)
+			return fmt.Errorf("the last known change of %s is %d", span.Source, newest)
 		}
 		if _, err := tx.Exec(
 			ctx,
@@ -71,10 +71,10 @@ func skip(ctx context.Context, db *pg.DB, span events.Span, record func(context.
 	return nil
 }
 
-// giveUp deletes a message that is on its way, and leaves a record.
+// giveUp deletes a message that is not received yet, and records that.
 func giveUp(ctx context.Context, sender string, db *pg.DB, span events.Span) error {
 	if span.Source != sender {
-		return fmt.Errorf("skip %s: %w: a message is given up by its sender, and this is %s", span, ErrNotStopped, sender)
+		return fmt.Errorf("skip %s: %w: only its sender can give up a message, and this service is %s", span, ErrNotStopped, sender)
 	}
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		err := tx.QueryRow(ctx, "DELETE FROM message WHERE id = $1 RETURNING n", span.Message).Scan(&span.Last)

@@ -9,15 +9,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// expired is what need not be kept any more, by the statement that finds the keys of a batch of it.
+// expired lists the rows to delete, with the condition that selects a batch of their keys.
 var expired = []struct{ label, table, key, condition string }{
-	// As long as a request can be repeated.
+	// A stored response is kept for as long as its request can be repeated.
 	{"answers", "idempotency", "id", "WHERE expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED"},
-	// A sender that is restored from a backup may give a message again.
-	{"messages that were taken", "message_taken", "id", "WHERE at < now() - interval '90 days' LIMIT $1 FOR UPDATE SKIP LOCKED"},
-	// The last one is that by which readers know their source again.
+	// A sender that is restored from a backup may send a message again.
+	{"received messages", "message_taken", "id", "WHERE at < now() - interval '90 days' LIMIT $1 FOR UPDATE SKIP LOCKED"},
+	// The newest change remains: readers recognize the schema's history by it.
 	{
-		"changes that all have read",
+		"changes that all readers have read",
 		"change",
 		"seq",
 		"WHERE seq < (SELECT min(seq) FROM change_reader) AND at < now() - interval '7 days' ORDER BY seq LIMIT $1",
@@ -27,15 +27,15 @@ var expired = []struct{ label, table, key, condition string }{
 // sweepBatch is how many rows are deleted in one transaction.
 const sweepBatch = 10_000
 
-// Sweep deletes from a service's schema what need not be kept any more. Readers of its changes that are no more hold up
-// nothing.
+// Sweep deletes expired rows from a service's schema. It first removes readers of changes that no longer exist, so that they
+// delay nothing.
 func Sweep(ctx context.Context, db *pg.DB, readers ...string) error {
 	failed := []error{noteReaders(ctx, db, readers)}
 	for _, o := range expired {
 		sql := fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s IN (SELECT %[2]s FROM %[1]s %[3]s)", o.table, o.key, o.condition)
 		for deleted := int64(sweepBatch); deleted == sweepBatch; {
 			err := db.InTx(ctx, func(tx *pg.Tx) error {
-				tx.Unrecorded("nobody asks for it any more")
+				tx.Unrecorded("the rows have expired")
 				done, err := tx.Exec(ctx, sql, sweepBatch)
 				deleted = done.RowsAffected()
 				return err
@@ -51,7 +51,7 @@ func Sweep(ctx context.Context, db *pg.DB, readers ...string) error {
 
 func noteReaders(ctx context.Context, db *pg.DB, readers []string) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("who reads is part of the program")
+		tx.Unrecorded("the readers are part of the program")
 		if _, err := tx.Exec(ctx, "DELETE FROM change_reader WHERE name <> ALL ($1)", readers); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func noteReaders(ctx context.Context, db *pg.DB, readers []string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note who reads: %w", err)
+		return fmt.Errorf("update the readers of changes: %w", err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package maintenance is how an operator stops changes for a while: by a file, which is in no database, so that it counts
-// while one is restored.
+// Package maintenance lets an operator stop changes for a while by creating a file. A file works even while a database is
+// restored.
 package maintenance
 
 import (
@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// pollInterval is how often it is looked for by what goes on by itself. Each change looks for itself.
+	// pollInterval is how often tasks look for the file. Each change looks for itself.
 	pollInterval = time.Second
-	// retryAfter is when callers are told to come back.
+	// retryAfter is when callers are told to try again.
 	retryAfter = 30 * time.Second
-	// maxReason is how much of the file callers are told, in bytes.
+	// maxReason bounds how much of the file callers see, in bytes.
 	maxReason = 500
 )
 
-// File is where it would be; empty: nowhere. While it is there, nothing is changed.
+// File is the path of the maintenance file; empty: maintenance is never active. While the file exists, changes are refused.
 type File string
 
-// UnmarshalText reads the file's name.
+// UnmarshalText sets the path.
 func (f *File) UnmarshalText(text []byte) error {
 	*f = File(text)
 	return nil
 }
 
-// Reason is what is in the file, for callers, and whether there is one. One that cannot be read counts.
+// Reason returns the file's text, for callers, and whether maintenance is active. A file that cannot be read counts as
+// active.
 func (f File) Reason() (reason string, isActive bool) {
 	if f == "" {
 		return "", false
@@ -44,26 +45,26 @@ func (f File) Reason() (reason string, isActive bool) {
 	}
 	reason = strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), maxReason)]), ""))
 	if reason == "" {
-		reason = "No reason is given."
+		reason = "No reason was given."
 	}
 	return reason, true
 }
 
-// Refuse is the answer to a change, nil where there is no maintenance.
+// Refuse returns the 503 error for a change during maintenance, or nil if maintenance is not active.
 func (f File) Refuse() error {
 	reason, isActive := f.Reason()
 	if !isActive {
 		return nil
 	}
-	refusal := problem.New(problem.Unavailable, "The installation is in maintenance, and nothing can be changed: %s", reason)
+	refusal := problem.New(problem.Unavailable, "The installation is in maintenance and accepts no changes. Reason: %s", reason)
 	refusal.RetryAfter = retryAfter
 	return refusal
 }
 
-// Begin makes the file.
+// Begin creates the file.
 func (f File) Begin(reason string) error { return os.WriteFile(string(f), []byte(reason+"\n"), 0o644) }
 
-// End removes it, where it is there.
+// End removes the file if it exists.
 func (f File) End() error {
 	if err := os.Remove(string(f)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -71,7 +72,8 @@ func (f File) End() error {
 	return nil
 }
 
-// RunOutside does work whenever there is no maintenance, until ctx ends. The work's context ends when there is.
+// RunOutside runs work while maintenance is not active, and restarts it after maintenance, until ctx ends. The context of
+// work ends when maintenance begins.
 func (f File) RunOutside(ctx context.Context, work func(context.Context)) {
 	for f.await(ctx, false) {
 		working, stop := context.WithCancel(ctx)
@@ -83,7 +85,7 @@ func (f File) RunOutside(ctx context.Context, work func(context.Context)) {
 	}
 }
 
-// await waits until there is maintenance, or none any more. It fails when ctx ends.
+// await waits until maintenance is active or not, as wanted. It returns false if ctx ends.
 func (f File) await(ctx context.Context, wanted bool) bool {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

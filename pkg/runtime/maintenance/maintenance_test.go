@@ -22,7 +22,7 @@ func TestReason(t *testing.T) {
 		}
 	}
 	for content, wanted := range map[string]string{
-		"": "No reason is given.", " \n": "No reason is given.", "until 14:00\n": "until 14:00",
+		"": "No reason was given.", " \n": "No reason was given.", "until 14:00\n": "until 14:00",
 		"\xffa\n": "a", strings.Repeat("ä", 400): strings.Repeat("ä", 250), "x" + strings.Repeat("ä", 400): "x" + strings.Repeat("ä", 249),
 	} {
 		if err := os.WriteFile(string(file), []byte(content), 0o644); err != nil {
@@ -40,7 +40,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// Work pauses during maintenance, which may be there at its beginning, and ends with its context.
+// Work pauses during maintenance, which may be active at its beginning, and ends with its context.
 func TestRunOutside(t *testing.T) {
 	t.Parallel()
 	file := maintenance.File(filepath.Join(t.TempDir(), "maintenance"))

@@ -1,4 +1,4 @@
-// Package mesh is how a service asks others, wherever they are: in this process, or in ones of their own.
+// Package mesh lets a service ask others, whether they run in this process or in processes of their own.
 package mesh
 
 import (
@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Peers are the other services of an installation. Package process/peers has those that there are.
+// Peers asks the other services of an installation. Package runtime/peers implements it.
 type Peers interface {
-	// Ask gets an internal path of a service and decodes the answer. The error is ErrUnavailable where the service cannot be
-	// reached or cannot tell.
+	// Ask gets an internal path of a service and decodes the response into into. The error is ErrUnavailable if the service
+	// cannot be reached or answers with a server error.
 	Ask(ctx context.Context, service, path string, into any) error
-	// Limit bounds how long questions may take that are asked with the context, as context.WithTimeout does. In tests it
-	// may allow more.
+	// Limit bounds requests with this context, as context.WithTimeout does. In tests the limit may be longer.
 	Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 }
 
-// ErrUnavailable says that a service could not be asked.
-var ErrUnavailable = errors.New("it is away")
+// ErrUnavailable is the error for a service that does not answer.
+var ErrUnavailable = errors.New("the service is unavailable")
