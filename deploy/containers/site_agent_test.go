@@ -23,7 +23,7 @@ import (
 // and the agent's files survive a restart.
 func TestSiteAgentImage(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("giving a folder to another user needs root")
+		t.Skip("only root can give a folder to another user")
 	}
 	const name, folder, published = "ironplane-test-site-agent", "/srv/site-agent", "-p 8443:8443"
 	script := testkit.CodeBlock(t, root+"/docs/do/site-agent.md", "agent container")

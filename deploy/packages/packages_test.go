@@ -23,7 +23,7 @@ var folder = flag.String("packages", "", "the `folder` of the packages to test")
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("systemd-analyze is not installed")
+		t.Skip("systemd-analyze is not installed; Debian's package systemd has it")
 	}
 	root := t.TempDir()
 	write := func(to, content string, mode fs.FileMode) {
@@ -80,14 +80,14 @@ func TestUnits(t *testing.T) {
 // TestDebian installs, upgrades, removes and purges the package, and checks which files stay.
 func TestDebian(t *testing.T) {
 	if *folder == "" {
-		t.Skip("make packages runs this test")
+		t.Skip("the test needs built packages: run make packages")
 	}
 	packages := glob(t, filepath.Join(*folder, "*.deb"))
 	if len(packages) != 1 || len(glob(t, filepath.Join(*folder, "*.rpm"))) != 1 {
 		t.Fatalf("got %q in %s, want one .deb and one .rpm", packages, *folder)
 	}
 	if _, err := exec.LookPath("dpkg"); err != nil || os.Getuid() != 0 {
-		t.Skip("installing packages needs dpkg and root")
+		t.Skip("installing packages needs root and dpkg, as on Debian")
 	}
 	root := t.TempDir()
 	dpkg := func(arguments ...string) {
@@ -163,11 +163,11 @@ func TestDebian(t *testing.T) {
 // TestRPM checks that the .rpm has the same files as the .deb.
 func TestRPM(t *testing.T) {
 	if *folder == "" {
-		t.Skip("make packages runs this test")
+		t.Skip("the test needs built packages: run make packages")
 	}
 	for _, tool := range []string{"rpm", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(tool + " is not installed")
+			t.Skip(tool + " is not installed; Debian's packages rpm and dpkg have rpm and dpkg-deb")
 		}
 	}
 	rpm := output(t, "rpm", "-q", "--list", "--package", glob(t, filepath.Join(*folder, "*.rpm"))[0])

@@ -30,17 +30,17 @@ ENTRYPOINT ["sh", "-c", "mount --make-rshared / && exec /lib/systemd/systemd"]
 // service in its own process, with addresses and with Consul; and the site agent. No process can read another one's secrets.
 func TestSystemd(t *testing.T) {
 	if *folder == "" {
-		t.Skip("make packages runs this test")
+		t.Skip("the test needs built packages: run make packages")
 	}
 	if err := exec.Command("docker", "info").Run(); err != nil {
-		t.Skip("running systemd needs Docker")
+		t.Skip("systemd runs in a container, and Docker is not running; Debian's package docker.io has it")
 	}
 	m := startMachine(t, glob(t, filepath.Join(*folder, "*.deb"))[0])
 	t.Run("one process", m.standalone)
 	t.Run("with addresses", func(t *testing.T) { m.split(t, "") })
 	t.Run("with Consul", func(t *testing.T) {
 		if !m.consul {
-			t.Skip("the image of Consul is not available")
+			t.Skip("the image of Consul is missing: run docker pull hashicorp/consul:1.21, or set IRONPLANE_CONSUL_IMAGE")
 		}
 		m.split(t, consulSettings)
 	})

@@ -43,7 +43,7 @@ func newInstallation(t *testing.T) *installation {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("redis-server is not installed")
+		t.Skip("redis-server is not installed; Debian's package redis-server has it")
 	}
 	addresses, err := ports.Free(1)
 	if err != nil {

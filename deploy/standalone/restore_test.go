@@ -44,7 +44,7 @@ func TestRestore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !test.always && !*full {
-				t.Skip("make restore runs this test")
+				t.Skip("restores of all kinds take minutes: run make restore")
 			}
 			t.Parallel()
 			i := newInstallation(t)
@@ -88,7 +88,7 @@ func TestRestore(t *testing.T) {
 func TestPointInTime(t *testing.T) {
 	t.Parallel()
 	if !*full {
-		t.Skip("make restore runs this test")
+		t.Skip("restores of all kinds take minutes: run make restore")
 	}
 	needsTools(t, "pg_basebackup", "psql", "tar")
 	i := newInstallation(t)
@@ -133,7 +133,7 @@ func needsTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("restoring needs ", tool)
+			t.Skip(tool + " is not installed; Debian's packages postgresql, postgresql-client and tar have what restores need")
 		}
 	}
 }

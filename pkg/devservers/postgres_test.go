@@ -208,7 +208,7 @@ func TestSecondStartIsRefused(t *testing.T) {
 func TestClosedParents(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root runs Postgres as somebody else")
+		t.Skip("only root can run Postgres as another user")
 	}
 	closed := filepath.Join(t.TempDir(), "closed")
 	if err := os.Mkdir(closed, 0o700); err != nil {

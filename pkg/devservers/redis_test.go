@@ -31,7 +31,7 @@ func redisChild(t *testing.T, o RedisOptions) (*Redis, *child.Child) {
 	t.Helper()
 	r := startRedis(t, o)
 	if r.IsEmbedded() {
-		t.Skip("no redis-server is installed")
+		t.Skip("redis-server is not installed; Debian's package redis-server has it")
 	}
 	return r, r.server.(*child.Child)
 }

@@ -9,7 +9,7 @@ import (
 
 func TestKilledTestsLeaveNothingInMemory(t *testing.T) {
 	if _, err := os.Stat(memoryFolder); err != nil {
-		t.Skip("there is no file system in memory:", err)
+		t.Skip("this system has no /dev/shm, a file system in memory: ", err)
 	}
 	folder := func(age time.Duration) string {
 		dir, err := os.MkdirTemp(memoryFolder, folderPrefix)

@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.Remove(folder) })
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=80m"); err != nil {
-		t.Skipf("only root has a disk to fill: %v", err)
+		t.Skipf("a disk that can be filled needs root, to mount it: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(folder, syscall.MNT_DETACH) })
 	o := newOperated(t)

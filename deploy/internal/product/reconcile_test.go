@@ -117,7 +117,7 @@ func (i *installation) run(input []byte, name string, args ...string) []byte {
 	if _, err := exec.LookPath(name); err != nil {
 		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 		if len(found) == 0 {
-			i.Skipf("%s is not installed", name)
+			i.Skipf("%s is not installed; Debian's package postgresql-client has it", name)
 		}
 		name = found[len(found)-1]
 	}

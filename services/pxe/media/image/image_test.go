@@ -100,7 +100,7 @@ func TestEditions(t *testing.T) {
 func TestEditionsOfWimlib(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("wimlib-imagex"); err != nil {
-		t.Skip("wimlib-imagex is not installed")
+		t.Skip("wimlib-imagex is not installed; Debian's package wimtools has it")
 	}
 	folder := t.TempDir()
 	run := func(arguments ...string) {
@@ -170,7 +170,7 @@ func TestCutOff(t *testing.T) {
 func TestXorriso(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("xorriso"); err != nil {
-		t.Skip("xorriso is not installed")
+		t.Skip("xorriso is not installed; Debian's package xorriso has it")
 	}
 	folder, to := t.TempDir(), filepath.Join(t.TempDir(), "x.iso")
 	want := map[string]string{}

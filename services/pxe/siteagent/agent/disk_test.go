@@ -39,10 +39,10 @@ func mount(t *testing.T, image string) (folder string) {
 func runOrSkip(t *testing.T, program string, arguments ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
-		t.Skipf("a disk of its own needs %s, and root", program)
+		t.Skipf("a disk for the test needs root and %s, which Debian's packages e2fsprogs and mount have", program)
 	}
 	if output, err := exec.CommandContext(t.Context(), program, arguments...).CombinedOutput(); err != nil {
-		t.Skipf("a disk of its own cannot be made: %s: %v %s", program, err, output)
+		t.Skipf("this machine cannot create a disk for the test, for example without loop devices: %s: %v %s", program, err, output)
 	}
 }
 
@@ -82,7 +82,7 @@ func newFailingDisk(t *testing.T) (folder string, grow func() error) {
 	t.Helper()
 	tmpfs := t.TempDir() // smaller than the file system in it
 	if err := syscall.Mount("tmpfs", tmpfs, "tmpfs", 0, "size=10m"); err != nil {
-		t.Skip("a disk that fails needs root: ", err)
+		t.Skip("a disk that fails needs root, to mount it: ", err)
 	}
 	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(tmpfs, syscall.MNT_DETACH)) })
 	image := filepath.Join(tmpfs, "disk")
@@ -169,7 +169,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skip("a small disk needs root: ", err)
+		t.Skip("a small disk needs root, to mount it: ", err)
 	}
 	t.Cleanup(func() { testkit.Must(t, syscall.Unmount(disk, syscall.MNT_DETACH)) })
 	parent, child := start(t, t.TempDir()), start(t, disk)

@@ -291,7 +291,7 @@ func TestOpenSSH(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("sftp")
 	if err != nil {
-		t.Skip("sftp is not installed")
+		t.Skip("sftp is not installed; Debian's package openssh-client has it")
 	}
 	r := start(t, t.TempDir())
 	user := newSSHUser(t)
