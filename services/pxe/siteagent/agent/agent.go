@@ -39,7 +39,8 @@ type Agent struct {
 	refusals *share.Refusals
 	limits   limits
 	// bodyTimeout is how long a request's body may take to arrive. A file that the control plane sends has no such limit.
-	bodyTimeout time.Duration
+	bodyTimeout  time.Duration
+	loginTimeout time.Duration // for SFTP
 
 	mu       sync.Mutex
 	grants   map[[sha256.Size]byte]time.Time // expiry by the SHA-256 of the token
@@ -60,8 +61,9 @@ func New(files *tree.Tree, key secret.String, machines machine.Settings, version
 		grants:  map[[sha256.Size]byte]time.Time{},
 		pulls:   pulls{next: make(chan siteagent.PullOrder, 1)},
 
-		refusals:    share.NewRefusals(log),
-		bodyTimeout: ioTimeout,
+		refusals:     share.NewRefusals(log),
+		bodyTimeout:  ioTimeout,
+		loginTimeout: loginTimeout,
 	}
 	a.limits = newLimits(a.refusals)
 	var err error

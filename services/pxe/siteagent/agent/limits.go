@@ -18,7 +18,10 @@ import (
 type limits struct {
 	connections, machineConnections *share.Limit
 	requests, machineRequests       *share.Limit
+	logins, sftpConnections         *share.Limit // SSH connections before and after authentication
 }
+
+const maxLogins = 64
 
 func newLimits(refusals *share.Refusals) limits {
 	return limits{
@@ -26,6 +29,8 @@ func newLimits(refusals *share.Refusals) limits {
 		machineConnections: share.NewLimit("machine-connections", share.Max{Total: 8192, PerNetwork: 4096, PerAddress: 32}, refusals),
 		requests:           share.NewLimit("requests", share.Max{Total: 256, PerNetwork: 192, PerAddress: 192}, refusals),
 		machineRequests:    share.NewLimit("machine-requests", share.Max{Total: 4096, PerNetwork: 2048, PerAddress: 32}, refusals),
+		logins:             share.NewLimit("sftp-logins", share.Max{Total: maxLogins, PerNetwork: 16, PerAddress: 8}, refusals),
+		sftpConnections:    share.NewLimit("sftp-connections", share.Max{Total: 64, PerNetwork: 48, PerAddress: 48}, refusals),
 	}
 }
 

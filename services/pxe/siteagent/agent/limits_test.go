@@ -18,7 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ironplane/ironplane/pkg/runtime/process"
+	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
@@ -153,7 +155,13 @@ func (r *testAgent) dialMachines(from string) net.Conn {
 			serving.Wait()
 		})
 	})
-	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(r.Context(), "tcp", r.machinesAddress)
+	return r.dialFrom(from, r.machinesAddress)
+}
+
+// dialFrom connects from a loopback address.
+func (r *testAgent) dialFrom(from, address string) net.Conn {
+	r.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(r.Context(), "tcp", address)
 	testkit.Must(r.T, err)
 	r.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -170,4 +178,57 @@ func (r *testAgent) wantMetric(want string) {
 		return response.Body.String()
 	}
 	testkit.Eventually(r.T, "the metrics have "+want, func() bool { return strings.Contains(metrics(), want+"\n") }, metrics)
+}
+
+// Silent SSH connections from one address leave slots for others.
+func TestSilentLogins(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	r.agent.SetLoginTimeout(time.Hour)
+	endpoint := r.serveSFTP()
+	for range 100 {
+		r.dialFrom("127.0.0.1", endpoint.Address)
+	}
+	r.wantMetric(fmt.Sprintf(`ironplane_site_agent_refused_total{limit="sftp-logins"} %d`, 100-8))
+	if err := r.logIn("127.0.0.2", endpoint); err != nil {
+		t.Errorf("got %v at another address, want a connection", err)
+	}
+}
+
+// Silent SSH connections from many addresses do not keep out everybody else, because some new connections are dropped at random
+// before all are in use.
+func TestManySilentLogins(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	r.agent.SetLoginTimeout(time.Hour)
+	endpoint := r.serveSFTP()
+	for n := range 100 {
+		r.dialFrom(fmt.Sprintf("127.0.1.%d", n+1), endpoint.Address)
+	}
+	testkit.Eventually(t, "a login succeeds", func() bool { return r.logIn("127.0.0.2", endpoint) == nil })
+}
+
+// A client that does not authenticate in time is disconnected.
+func TestLoginTimeout(t *testing.T) {
+	t.Parallel()
+	r := start(t, t.TempDir())
+	r.agent.SetLoginTimeout(100 * time.Millisecond)
+	conn := r.dialFrom("127.0.0.1", r.serveSFTP().Address)
+	testkit.Must(t, conn.SetReadDeadline(time.Now().Add(5*time.Minute)))
+	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "SSH-2.0-Ironplane") {
+		t.Errorf("got %q (%v), want the agent's version and the end", got, err)
+	}
+}
+
+// logIn authenticates from a loopback address with the API key.
+func (r *testAgent) logIn(from string, endpoint *siteagent.SFTPEndpoint) error {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(ctx, network, address)
+	}
+	conn, err := endpoint.Dial(r.Context(), dial, secret.New(key))
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -14,12 +16,15 @@ import (
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/ironplane/ironplane/services/pxe/siteagent/share"
 )
 
 const (
-	// maxConnections bounds SSH connections. maxSessions and maxOpenFiles bound the sessions and open files of each.
-	maxConnections, maxSessions, maxOpenFiles = 64, 4, 64
-	handshakeTimeout                          = 20 * time.Second
+	// maxSessions and maxOpenFiles bound the sessions and open files of each connection.
+	maxSessions, maxOpenFiles = 4, 64
+	// loginTimeout is how long a client may take to authenticate.
+	loginTimeout = 20 * time.Second
 	// idleTimeout is how long a client may send nothing.
 	idleTimeout = 10 * time.Minute
 	// maxKeysSize is the largest size of the file with authorized keys, in bytes.
@@ -83,7 +88,6 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConf
 	defer serving.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	slots := make(chan struct{}, maxConnections)
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -92,16 +96,24 @@ func (a *Agent) ServeSFTP(ctx context.Context, listener net.Listener, s SFTPConf
 		if err != nil {
 			return fmt.Errorf("accept an SSH connection: %w", err)
 		}
-		select {
-		case slots <- struct{}{}:
-			serving.Go(func() {
-				defer func() { <-slots }()
-				a.serveSSH(ctx, conn, config)
-			})
-		default:
+		from := share.AddressOf(conn.RemoteAddr())
+		if isDroppedEarly(a.limits.logins.Used()) || a.limits.logins.Enter(from) != share.None {
+			a.limits.logins.Refuse(from)
 			_ = conn.Close()
+			continue
 		}
+		serving.Go(func() { a.serveSSH(ctx, conn, from, config) })
 	}
+}
+
+// isDroppedEarly decides at random whether a new connection is dropped, while others have not authenticated yet. So an attacker
+// who uses many addresses does not keep out everybody else. The probability rises from 30 % at minDropped to 100 % at maxLogins.
+func isDroppedEarly(waiting int) bool {
+	const minDropped, initial = 10, 0.3
+	if waiting < minDropped {
+		return false
+	}
+	return rand.Float64() < initial+(1-initial)*float64(waiting-minDropped)/(maxLogins-minDropped)
 }
 
 // ReadAuthorizedKeys reads the public keys in a file. An empty name gives none. The agent reads the file for every connection, so
@@ -135,14 +147,15 @@ func ReadAuthorizedKeys(file string) (keys []ssh.PublicKey, err error) {
 	return keys, nil
 }
 
-// serveSSH serves one connection.
-func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.ServerConfig) {
+// serveSSH serves one connection, which counts as a login until it has authenticated.
+func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, from netip.Addr, config *ssh.ServerConfig) {
 	defer rawConn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = rawConn.Close() })
 	defer stop()
-	timer := time.AfterFunc(handshakeTimeout, func() { _ = rawConn.Close() })
+	timer := time.AfterFunc(a.loginTimeout, func() { _ = rawConn.Close() })
 	conn, channels, requests, err := ssh.NewServerConn(&deadlineConn{rawConn}, config)
 	timer.Stop()
+	a.limits.logins.Leave(from)
 	if err != nil {
 		return // the handshake has told the client why
 	}
@@ -150,6 +163,11 @@ func (a *Agent) serveSSH(ctx context.Context, rawConn net.Conn, config *ssh.Serv
 	defer serving.Wait()
 	defer conn.Close()
 	serving.Go(func() { ssh.DiscardRequests(requests) })
+	if a.limits.sftpConnections.Enter(from) != share.None {
+		a.limits.sftpConnections.Refuse(from)
+		return
+	}
+	defer a.limits.sftpConnections.Leave(from)
 	rights, _ := conn.Permissions.ExtraData[sftpRightsKey{}].(sftpRights)
 	var sessions atomic.Int32
 	for newChannel := range channels {
