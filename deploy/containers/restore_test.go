@@ -21,7 +21,7 @@ import (
 // document is the page that describes backup and restore with containers.
 const document = root + "/docs/operate/backup.md"
 
-// steps runs blocks of the document in a folder of its own.
+// page runs blocks of the document in a temporary folder.
 type page struct {
 	*testing.T
 	folder string

@@ -126,6 +126,7 @@ var httpStatus = func() map[string]int {
 	return names
 }()
 
+// stringConstants returns the string constants of files by name.
 func stringConstants(files []*ast.File) map[string]string {
 	constants := map[string]string{}
 	for _, file := range files {
@@ -157,6 +158,7 @@ type errorReader struct {
 	texts        []errorText
 }
 
+// visit reads the error texts of one node. It is called for each node of a function.
 func (r *errorReader) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -197,6 +199,7 @@ func (r *errorReader) literal(composite *ast.CompositeLit) {
 	}
 }
 
+// field adds a field error, with the arguments pointer, code and text. Errors of query parameters are 400, others 422.
 func (r *errorReader) field(args []ast.Expr) {
 	code, ok := r.text(args[1])
 	if !ok {
@@ -215,6 +218,7 @@ func (r *errorReader) add(status int, code string, text ast.Expr) {
 	}
 }
 
+// status returns the status of a kind or of a constant of net/http; 0: unknown.
 func (r *errorReader) status(kind ast.Expr) int {
 	name := nameOf(kind)
 	return cmp.Or(r.kinds[name], httpStatus[name])
@@ -322,6 +326,7 @@ completes a sentence: "speed is required". The last column names the function th
 	return page.String()
 }
 
+// cell escapes a text for a cell of a Markdown table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`).Replace(text)
 }

@@ -33,6 +33,7 @@ type client struct {
 // call sends one request.
 type call func(context.Context) (*http.Response, error)
 
+// newClient returns a client of the API at base, an http or https URL.
 func newClient(base string, key secret.String) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -199,6 +200,7 @@ func readProblem(res *http.Response) *problem {
 	return &p
 }
 
+// isRetryable reports whether the API asks to retry the request later. Such a request has changed nothing.
 func (p *problem) isRetryable() bool {
 	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 }

@@ -35,6 +35,7 @@ func (d *dump) loadCustomers(file string) error {
 	return nil
 }
 
+// readCustomers reads a CSV file, and reports all its invalid lines.
 func (d *dump) readCustomers(from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()

@@ -120,6 +120,7 @@ func (o *netBoxOptions) parse(args []string) error {
 	return nil
 }
 
+// printNetBoxUsage prints the help of the command netbox, with long flags written as --flag.
 func printNetBoxUsage(to io.Writer) error {
 	var text strings.Builder
 	text.WriteString(netBoxUsage)
@@ -166,6 +167,7 @@ func runNetBox(ctx context.Context, args []string, getenv func(string) string, s
 	return importPlan(ctx, api, plan, o.verbose, stdout, stderr)
 }
 
+// readPlan reads the export and the file of --clients, if given, and plans the import.
 func readPlan(file, clients string) (Plan, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -184,6 +186,7 @@ func readPlan(file, clients string) (Plan, error) {
 	return newPlan(d), nil
 }
 
+// findKey returns the API key of --key, --key-file or IRONPLANE_KEY, in this order.
 func findKey(flag, file string, getenv func(string) string) (secret.String, error) {
 	key := flag
 	switch {
@@ -202,6 +205,7 @@ func findKey(flag, file string, getenv func(string) string) (secret.String, erro
 	return secret.New(key), nil
 }
 
+// importPlan runs the plan, and prints the results even if it stops early.
 func importPlan(ctx context.Context, api *client, plan Plan, verbose bool, stdout, stderr io.Writer) error {
 	shown := &progress{}
 	hide := shown.show(stderr)

@@ -129,6 +129,7 @@ func readDump(r io.Reader) (*dump, error) {
 	return d, errs.err()
 }
 
+// record is one element of the export, with the fields not yet decoded.
 type record struct {
 	Model  string          `json:"model"`
 	PK     json.RawMessage `json:"pk"` // a number, except in some of the ignored models
@@ -156,6 +157,7 @@ func (d *dump) add(r record) error {
 	}
 }
 
+// addRecord decodes a record and adds it. It returns an error if the primary key is invalid or not unique.
 func addRecord[T any](records map[int64]T, r record) error {
 	var pk int64
 	if err := json.Unmarshal(r.PK, &pk); err != nil || pk < 1 {
@@ -200,6 +202,7 @@ func (d *dump) check(errs *errorList) {
 	}
 }
 
+// isKnown reports whether a reference is 0 or refers to one of the records.
 func isKnown[T any](records map[int64]T, reference int64) bool {
 	_, ok := records[reference]
 	return ok || reference == 0
@@ -232,8 +235,9 @@ func (f *errorList) add(format string, args ...any) {
 	f.shown = append(f.shown, fmt.Errorf(format, args...))
 }
 
-func (f *errorList) requireReference(isKnown bool, from, to Source) {
-	if !isKnown {
+// requireReference adds an error unless the reference exists.
+func (f *errorList) requireReference(exists bool, from, to Source) {
+	if !exists {
 		f.add("%s: refers to %s, which is not in the file; export that model, too", from, to)
 	}
 }

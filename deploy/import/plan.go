@@ -64,6 +64,7 @@ func newPlan(d *dump) Plan {
 	return p.resolve()
 }
 
+// planner collects claims and skipped records before it resolves overlaps.
 type planner struct {
 	dump     *dump
 	tables   map[int64]table
@@ -89,6 +90,7 @@ func (p *planner) skip(source Source, name, reason, detail string) {
 	p.skipped = append(p.skipped, Skipped{source, name, reason, detail})
 }
 
+// planRanges plans the ranges. An IPv6 range must be a prefix.
 func (p *planner) planRanges() {
 	for pk, r := range sorted(p.dump.ranges) {
 		e := Entity{Source: Source{modelRange, pk}, Span: r.span(), Nickname: r.Description, Owner: p.dump.customers[r.Tenant]}
@@ -102,6 +104,7 @@ func (p *planner) planRanges() {
 	}
 }
 
+// planAddresses plans the addresses. The nickname is the DNS name, or the description.
 func (p *planner) planAddresses() {
 	for pk, a := range sorted(p.dump.addresses) {
 		e := Entity{
@@ -140,6 +143,7 @@ func (p *planner) planPrefixes() {
 	}
 }
 
+// skipUnused skips VLANs without a prefix, and tenants without a client.
 func (p *planner) skipUnused() {
 	named := map[int64]bool{}
 	for _, x := range p.dump.prefixes {
@@ -283,6 +287,7 @@ func overlaps(claims []claim, span netipx.IPRange) bool {
 	return found
 }
 
+// describeOverlap returns the reason why c is skipped.
 func describeOverlap(c, other claim) string {
 	reason := "overlaps another record"
 	switch {
@@ -297,6 +302,7 @@ func describeOverlap(c, other claim) string {
 	return reason
 }
 
+// sort puts entities into the order of groups and addresses, and skipped records into that of reasons.
 func (p *Plan) sort() {
 	position := map[string]int{}
 	for i, name := range p.Groups {

@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 				"ipam.prefix 2: prefix with smaller prefixes, which are imported",
 			},
 		},
-		"a VRF is a group where there is no site": {
+		"a VRF without a site becomes a group": {
 			records: []string{
 				vrf(1, "Red"), vrf(2, "Blue"), vrf(3, "Blue"), vrf(4, "Empty"),
 				prefix(1, "10.0.0.0/24", `, "vrf": 1`), prefix(2, "10.0.0.0/24", `, "vrf": 2`),

@@ -17,12 +17,14 @@ type progress struct {
 	total int // 0: unknown
 }
 
+// begin starts a step with the given number of items; 0: unknown.
 func (p *progress) begin(doing string, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doing, p.done, p.total = doing, 0, total
 }
 
+// step counts one finished item.
 func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

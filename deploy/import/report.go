@@ -14,6 +14,7 @@ const maxExamples = 3
 const ownerNote = "Entities without a tenant in the file of --clients have no owner. Ironplane counts them as free, even if NetBox has " +
 	"them as active or reserved.\n"
 
+// printPlan prints the plan for --dry-run: the entities of each group, and the skipped records.
 func printPlan(w io.Writer, plan Plan, verbose bool) {
 	columns := []string{"RANGES", "ADDRESSES", "PREFIXES"}
 	printTable(w, plan, plan.Groups, columns, func(i int) int {
@@ -56,6 +57,7 @@ func (e Entity) String() string {
 	return fmt.Sprintf("%s (%s)", text, e.Source)
 }
 
+// printResults prints the outcome of an import: the entities of each group by state, and the skipped records.
 func printResults(w io.Writer, t *transfer, verbose bool) {
 	columns := []string{"NOT TRIED", "CREATED", "UNCHANGED", "DIFFERENT", "REFUSED", "UNKNOWN"} // in the order of the states
 	labels := make([]string, len(t.groups))
@@ -118,6 +120,7 @@ func cells(counts []int) string {
 	return line.String()
 }
 
+// printSkipped prints skipped records by reason.
 func printSkipped(w io.Writer, items []Skipped, verbose bool) {
 	byReason := map[string][]Skipped{}
 	var reasons []string

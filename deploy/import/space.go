@@ -17,6 +17,7 @@ var privateSpace = []netip.Prefix{
 	netip.MustParsePrefix("fc00::/7"),
 }
 
+// isPrivate reports whether all of s is in one private prefix.
 func isPrivate(s netipx.IPRange) bool {
 	for _, p := range privateSpace {
 		if p.Contains(s.From()) {

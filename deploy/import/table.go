@@ -48,6 +48,7 @@ func buildTables(d *dump) map[int64]table {
 	return tables
 }
 
+// use marks all prefixes around span as used.
 func (t table) use(span netipx.IPRange) {
 	for l := range t.around(span) {
 		l.used = true

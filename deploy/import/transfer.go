@@ -33,6 +33,7 @@ const (
 	unknown         // sent, but no response says whether it was created
 )
 
+// result is the outcome of a planned group or entity, with details.
 type result struct {
 	state  state
 	code   string // why the API refused it
@@ -83,6 +84,7 @@ func (t *transfer) run(ctx context.Context) error {
 	return t.createEntities(ctx)
 }
 
+// findGroups marks the planned groups that exist already.
 func (t *transfer) findGroups(ctx context.Context) error {
 	planned := map[string]int{}
 	for i, name := range t.plan.Groups {
@@ -101,6 +103,7 @@ func (t *transfer) findGroups(ctx context.Context) error {
 	return nil
 }
 
+// createGroups creates the missing groups.
 func (t *transfer) createGroups(ctx context.Context) error {
 	t.progress.begin("creating groups", len(t.plan.Groups))
 	for i, name := range t.plan.Groups {
@@ -271,6 +274,7 @@ func (t *transfer) createEntities(ctx context.Context) error {
 	return errors.Join(context.Cause(sending), t.recheckUnknown(ctx))
 }
 
+// createEntity creates the ith entity. It returns an error if the import must stop.
 func (t *transfer) createEntity(ctx context.Context, i int) error {
 	e := t.plan.Entities[i]
 	group, ok := t.groupIDs[e.Group]
@@ -308,6 +312,7 @@ func (t *transfer) recheckUnknown(ctx context.Context) error {
 	})
 }
 
+// body returns the request body that creates the entity.
 func (e Entity) body(group int64) ironplane.CreateIPEntityBody {
 	body := ironplane.CreateIPEntityBody{Group: ironplane.RefBody{ID: group}, Nickname: optional(e.Nickname), VLAN: optional(e.VLAN)}
 	var gateway *string

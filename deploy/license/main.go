@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/license"
 )
 
+// config is the configuration of all commands, from environment variables.
 type config struct {
 	Key        secret.String `env:"IRONPLANE_LICENSE_KEY" required:"sign" doc:"the private key to sign with"`
 	KeyFile    string        `env:"IRONPLANE_LICENSE_NEW_KEY" required:"keys" doc:"the file for the new private key; it must not exist yet"`
@@ -38,6 +39,7 @@ func main() {
 	}, Checks: func() []health.Check { return nil }}.Main()
 }
 
+// sign prints a new license.
 func (c *config) sign() error {
 	key, err := license.ParseKey(c.Key.Reveal())
 	if err != nil {
@@ -58,6 +60,7 @@ func (c *config) sign() error {
 	return err
 }
 
+// createKeys writes a new private key to a file, and prints the public key.
 func (c *config) createKeys() error {
 	key, err := license.NewKey()
 	if err != nil {

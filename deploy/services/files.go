@@ -98,6 +98,7 @@ func addToLists(text, name string, number int) string {
 	return strings.Join(lines, "")
 }
 
+// withPorts replaces the last two digits of the ports in a text.
 func withPorts(text string, number int) string {
 	return port.ReplaceAllStringFunc(text, func(address string) string {
 		return address[:len(address)-2] + fmt.Sprintf("%02d", number)

@@ -98,6 +98,7 @@ func (c config) registerWithConsul(ctx context.Context) error {
 	return nil
 }
 
+// newConsulClient returns a client with the management token.
 func (c config) newConsulClient() (*api.Client, error) {
 	u, err := url.Parse(c.Consul)
 	if err != nil {
@@ -119,6 +120,7 @@ service_prefix "" { policy = "read" }
 node_prefix "" { policy = "read" }
 `
 
+// createConsulToken creates or updates a process' policy, and creates its token if Consul does not have it.
 func createConsulToken(ctx context.Context, client *api.Client, name string, token secret.String) error {
 	policy := &api.ACLPolicy{Name: "ironplane-" + name, Rules: fmt.Sprintf(rules, name)}
 	write, read := (&api.WriteOptions{}).WithContext(ctx), (&api.QueryOptions{}).WithContext(ctx)

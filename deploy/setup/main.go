@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
+// config is the configuration of all commands, from environment variables.
 type config struct {
 	Secrets  string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of all secrets; each process has its own folder in it"`
 	Postgres string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"the address of PostgreSQL"`

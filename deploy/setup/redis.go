@@ -22,7 +22,7 @@ const (
 	gatewayRights = " %R~entry:* +hmget +time ~rate:* +eval +evalsha +get +set" // entries; and counts limits
 	receiveRights = " &events:* +subscribe +unsubscribe"
 	entryRights   = " ~entry:* +time +eval +evalsha +hsetnx +hget +hset +pttl +pexpire +del"
-	lockoutRights = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // what is guessed
+	lockoutRights = " ~lockout:* +eval +evalsha +get +incr +decr +pttl +pexpire +del" // failed guesses of keys, codes and passwords
 	wakeRights    = receiveRights + " +publish"
 	noDefaultUser = "user default reset\n"
 )

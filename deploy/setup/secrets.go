@@ -49,6 +49,7 @@ func createSecrets(c config) error {
 	return nil
 }
 
+// secretFiles returns the content of all files by their path in the folder of secrets.
 func (c config) secretFiles() (map[string]secret.String, error) {
 	var failed error
 	ensure := func(name string, create func() string) secret.String {
@@ -87,6 +88,7 @@ func (c config) secretFiles() (map[string]secret.String, error) {
 	return files, failed
 }
 
+// redisURL returns the URL with which a user connects to Redis.
 func (c config) redisURL(user string, password secret.String) secret.String {
 	return secret.New((&url.URL{Scheme: "redis", User: url.UserPassword(user, password.Reveal()), Host: c.Redis, Path: "/0"}).String())
 }

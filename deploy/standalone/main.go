@@ -23,6 +23,7 @@ func run(ctx context.Context, c startup.Config) error {
 	})
 }
 
+// serve runs the product until ctx ends. Redis may be unavailable at the start.
 func serve(ctx context.Context, i *startup.Installation, operations *process.Operations, log *slog.Logger) error {
 	client, err := operations.OpenRedis(i.Redis)
 	if err != nil {

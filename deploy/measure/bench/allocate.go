@@ -107,6 +107,7 @@ func (l *suite) allocate(ctx context.Context) error {
 	return nil
 }
 
+// post sends a request with a body, and returns an error unless the status is 200.
 func post(ctx context.Context, to endpoint, path, body string) error {
 	ctx, cancel := context.WithTimeout(ctx, seriesTimeout)
 	defer cancel()

@@ -56,6 +56,7 @@ const (
 // responseTimeout is the limit for the last responses of a round.
 const responseTimeout = 10 * time.Second
 
+// read lets all callers send requests for a duration, and returns their common result.
 func (c callers) read(ctx context.Context, duration time.Duration) (round, error) {
 	all := make([]*caller, c.connections)
 	for i := range all {
@@ -146,6 +147,7 @@ func newCaller(conn net.Conn, key string, q operation) *caller {
 	return &caller{operation: q, latency: newLatency(), ask: c.ask, until: conn.SetDeadline, close: func() { _ = conn.Close() }}
 }
 
+// plainCaller sends HTTP/1.1 requests over one connection. It reuses its buffers.
 type plainCaller struct {
 	conn          net.Conn
 	responses     *responseReader

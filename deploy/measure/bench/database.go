@@ -71,6 +71,7 @@ func (db *database) stop(ctx context.Context) error {
 	return db.postgres.Stop(ctx)
 }
 
+// describe reads the server's version and the folder of its programs.
 func (db *database) describe(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, db.adminURL())
 	if err != nil {

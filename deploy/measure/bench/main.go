@@ -35,6 +35,7 @@ type options struct {
 	profiles                  string
 }
 
+// parse parses and checks the flags.
 func parse(arguments []string) (options, error) {
 	var s options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

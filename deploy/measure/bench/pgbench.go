@@ -44,6 +44,7 @@ const (
 	maxConnectTime = 16 * time.Second
 )
 
+// read runs pgbench for a duration, and again with more time if it read nothing.
 func (p pgbench) read(ctx context.Context, duration time.Duration) (round, error) {
 	for connecting := connectTime; ; connecting *= 2 {
 		r, err := p.run(ctx, duration+connecting)
@@ -53,6 +54,7 @@ func (p pgbench) read(ctx context.Context, duration time.Duration) (round, error
 	}
 }
 
+// run runs pgbench once, and reads its summary and logs.
 func (p pgbench) run(ctx context.Context, duration time.Duration) (r round, err error) {
 	folder, err := os.MkdirTemp(p.folder, "pgbench-")
 	if err != nil {
@@ -109,6 +111,7 @@ var (
 
 var errNoReads = errors.New("pgbench read nothing")
 
+// parseSummary parses pgbench's output. It returns errNoReads if pgbench had no time to read.
 func parseSummary(output string) (reads int64, rate float64, err error) {
 	count, perSecond := processed.FindStringSubmatch(output), tps.FindStringSubmatch(output)
 	if count != nil && count[1] == "0" {

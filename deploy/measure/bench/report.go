@@ -108,6 +108,7 @@ func ratios(c, other *candidate) []float64 {
 	return all
 }
 
+// ratioTo returns the median ratio of c to another candidate, with the lowest and the highest.
 func ratioTo(other, c *candidate) string {
 	switch other {
 	case nil:

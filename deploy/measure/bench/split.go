@@ -79,6 +79,7 @@ func (l *suite) serveSplit(ctx context.Context) (err error) {
 	return nil
 }
 
+// serveMember starts one process with a certificate of its own.
 func (l *suite) serveMember(ctx context.Context, authority *mtls.Authority, kind string, m memberConfig) (endpoint, error) {
 	files, err := l.writeIdentity(authority, m.Name)
 	if err != nil {
@@ -111,6 +112,7 @@ func (l *suite) writeIdentity(authority *mtls.Authority, name string) (mtls.File
 	return files, nil
 }
 
+// newKey creates an API key for the first admin.
 func (db *database) newKey(ctx context.Context) (string, error) {
 	own, err := pool.Open(ctx, db.urls[identity.Name], 1, nil)
 	if err != nil {
@@ -159,6 +161,7 @@ func serveSplitService(ctx context.Context, o serverConfig, announceReady announ
 	return process.Serve(ctx, id.Listener(listener), mtls.Receive(rest.NewHandler(o.Member.Name, db.DB, log, routes), log), log)
 }
 
+// entries returns the key cache with the signatures of this process.
 func (m memberConfig) entries(client *cache.Client) (*keycache.Store, error) {
 	key, err := seal.ParseProcessKey(secret.New(m.Key), m.Name)
 	if err != nil {

@@ -133,6 +133,7 @@ func (l *suite) addBy(by protocol, name, baseline string, r endpoint) {
 	l.candidates = append(l.candidates, &candidate{name: name, baseline: baseline, read: callers.read})
 }
 
+// profile returns the file for a server's CPU profile; empty: none.
 func (l *suite) profile(kind string) string {
 	if l.options.profiles == "" {
 		return ""

@@ -45,6 +45,7 @@ type installation struct {
 	key     string
 }
 
+// measure starts the program, and prints all measurements.
 func measure(ctx context.Context, program string, settle, period time.Duration, rounds int) (err error) {
 	folder, err := os.MkdirTemp("", "ironplane-idle-")
 	if err != nil {
@@ -177,6 +178,7 @@ type sample struct {
 	cpu          map[string]time.Duration
 }
 
+// takeSample reads the counters of the database and of all processes.
 func (i *installation) takeSample(ctx context.Context, conn *pgx.Conn) (s sample, err error) {
 	// Sessions report their statistics with a delay, so the newest transactions may be missing.
 	err = conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").

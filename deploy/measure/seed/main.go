@@ -56,6 +56,7 @@ func main() {
 	})
 }
 
+// fill migrates the database and writes the rows. It refuses to run beside a standalone.
 func fill(ctx context.Context, data string, admin secret.String, o rows.Options) (err error) {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

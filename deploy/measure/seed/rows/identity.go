@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
+// fillIdentity writes admins and API keys.
 func fillIdentity(ctx context.Context, l *loader) error {
 	admins := max(3, int(math.Sqrt(float64(l.Entities))/5))
 	maxID, err := l.maxID(ctx, "admin")

@@ -16,6 +16,7 @@ const (
 	keySource
 )
 
+// fillNetwork writes port speeds, IP groups and IP entities. It requires a database without these.
 func fillNetwork(ctx context.Context, l *loader) error {
 	var used bool
 	if err := l.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM ip_group) OR EXISTS (SELECT FROM port_speed)").Scan(&used); err != nil {
@@ -67,6 +68,7 @@ var cities = []string{
 // nameSite returns the city of a site, and the site's number in that city.
 func nameSite(i int) (city string, n int) { return cities[i%len(cities)], i/len(cities) + 1 }
 
+// fillPortSpeeds writes the usual port speeds.
 func fillPortSpeeds(ctx context.Context, l *loader) error {
 	speeds := []struct {
 		name string
@@ -99,6 +101,7 @@ func fillPortSpeeds(ctx context.Context, l *loader) error {
 	return l.setSequence(ctx, "port_speed")
 }
 
+// fillEntities writes the IP entities with their assignments and counts. Indexes are built afterwards.
 func fillEntities(ctx context.Context, l *loader, groups int) error {
 	var restore []string
 	for _, table := range []string{"ip_free", "ip_assignment", "ip_entity"} {

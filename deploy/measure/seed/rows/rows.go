@@ -46,6 +46,7 @@ func Fill(ctx context.Context, urls map[string]secret.String, o Options) error {
 	return nil
 }
 
+// fillService fills one service's schema in one transaction, and then updates the statistics of its tables.
 func fillService(ctx context.Context, url secret.String, o Options, fill func(context.Context, *loader) error) error {
 	conn, err := pgx.Connect(ctx, url.Reveal())
 	if err != nil {
@@ -126,6 +127,7 @@ func (l *loader) setSequence(ctx context.Context, table string) error {
 	return err
 }
 
+// logDuration runs a step, and prints how long it took.
 func (l *loader) logDuration(step string, do func() error) error {
 	started := time.Now()
 	if err := do(); err != nil {

@@ -50,7 +50,7 @@ func TestFill(t *testing.T) {
 	} {
 		for _, table := range tables {
 			all := "SELECT coalesce(string_agg(row::text, E'\\n' ORDER BY row::text), '') " +
-				"FROM (SELECT to_jsonb(r) - '{created_at,http_api_key}'::text[] AS row FROM " + table + " r) rows" // what is sealed differs
+				"FROM (SELECT to_jsonb(r) - '{created_at,http_api_key}'::text[] AS row FROM " + table + " r) rows" // encrypted values differ
 			if a, b := text(t, connect(t, one[service]), all), text(t, connect(t, two[service]), all); a != b || a == "" {
 				t.Errorf("%s: got no rows or different ones, want the same in both", table)
 			}

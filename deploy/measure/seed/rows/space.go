@@ -38,6 +38,7 @@ type subnet struct {
 	v4, v6 netip.Addr // the first address
 }
 
+// next allocates a random subnet for a group: public or private, IPv4, IPv6 or both.
 func (s *space) next(r *rand.Rand, group int) subnet {
 	n := subnet{group: group}
 	kind := r.IntN(100)
@@ -60,12 +61,14 @@ func (s *space) next(r *rand.Rand, group int) subnet {
 	return n
 }
 
+// v4At returns the first address of a /24 by its number after base.
 func v4At(base, subnet uint32) netip.Addr {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], base+subnet<<8)
 	return netip.AddrFrom4(a)
 }
 
+// v6At returns the first address of a /56 by its number after base.
 func v6At(base uint64, subnet uint32) netip.Addr {
 	var a [16]byte
 	binary.BigEndian.PutUint64(a[:], base+uint64(subnet)<<8)
