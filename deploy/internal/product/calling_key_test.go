@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Identity goes by the calling key as it is, whatever the gateway found a moment ago.
+// Identity checks the calling key itself, whatever the gateway found a moment before.
 func TestIdentityLooksAtTheCallingKey(t *testing.T) {
 	both(t, testIdentityLooksAtTheCallingKey)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
-// day is what a reseller and two others see.
+// day holds a reseller and two other clients.
 type day struct {
 	t   *testing.T
 	ids map[string]int64
@@ -19,7 +19,7 @@ type day struct {
 
 func (d day) path(name string) string { return path("/client/%d", d.ids[name]) }
 
-// sees compares what one of them sees: the names in its list, as what it reads each of the three, and who is at the other ends of its
+// sees compares what one of them sees: the names in its list, the three clients as it reads them, and the other ends of its
 // links.
 func (d day) sees(when, name, want string) {
 	d.t.Helper()
@@ -29,13 +29,13 @@ func (d day) sees(when, name, want string) {
 		list = append(list, client.Name)
 	}
 	for _, other := range []string{"reseller", "ordered", "known"} {
-		switch answer := c.Do("GET", d.path(other), nil); answer.Status {
+		switch response := c.Do("GET", d.path(other), nil); response.Status {
 		case 200:
-			seen := testkit.Decode[clients.ViewedClient](answer)
+			seen := testkit.Decode[clients.ViewedClient](response)
 			reads = append(reads, fmt.Sprintf("%s as %s <%s>", other, seen.Name, seen.Email))
 		case 404:
 		default:
-			d.t.Errorf("%s: %s asks for %s: got %d %s, want 200 or 404", when, name, other, answer.Status, answer.Text)
+			d.t.Errorf("%s: %s asks for %s: got %d %s, want 200 or 404", when, name, other, response.Status, response.Text)
 		}
 	}
 	own := d.path(name)
@@ -56,7 +56,8 @@ func (d day) sees(when, name, want string) {
 	}
 }
 
-// A reseller's day again, with accounts that are their own: each of the three chose its password by the link in its mail, and signed in.
+// The reseller's day again, with claimed accounts: each of the three chose its password by the link in its mail, and signed
+// in.
 func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p, c, box := withPanels(t)
@@ -70,10 +71,10 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	ordered := func(email string, want clients.ViewedClient) (id int64) {
 		t.Helper()
 		for range 10 {
-			answer := reseller.Do("POST", "/client", order(email, "billing_id", 7))
-			got := testkit.Decode[clients.ViewedClient](answer.Want(200))
+			response := reseller.Do("POST", "/client", order(email, "billing_id", 7))
+			got := testkit.Decode[clients.ViewedClient](response.Want(200))
 			if got.Name != want.Name || got.Email != want.Email || (got.ClaimedAt != nil) != (want.ClaimedAt != nil) || id != 0 && got.ID != id {
-				t.Errorf("an order for %s: got %s, want the name, the email and the claim of %+v and one id", email, answer.Text, want)
+				t.Errorf("an order for %s: got %s, want the name, the email and the claim of %+v and one id", email, response.Text, want)
 			}
 			id = got.ID
 		}
@@ -93,8 +94,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	if claimed.ClaimedAt == nil {
 		t.Fatalf("got %+v after a link and a sign-in, want a claimed account", claimed)
 	}
-	if again := ordered("NINA@example.com", claimed); again != d.ids["ordered"] {
-		t.Errorf("got client %d from the order, want %d", again, d.ids["ordered"])
+	if id := ordered("NINA@example.com", claimed); id != d.ids["ordered"] {
+		t.Errorf("got client %d from the order, want %d", id, d.ids["ordered"])
 	}
 	for _, body := range []string{`{"email": "mine@example.com"}`, `{"password": "nine blue kettles in a barn"}`, `{"verify": {"require": true}}`, disable} {
 		reseller.Do("PATCH", d.path("ordered"), body).Want(403)
@@ -120,7 +121,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 			"Miller <Known@example.com>; sub Nina Brown, sub Ben Miller",
 	)
 	d.sees("once it is ordered", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
-	told := func(email, text string) (times int) {
+	countMails := func(email, text string) (times int) {
 		for _, m := range box.Mails() {
 			if m.To[0] == email && strings.Contains(textOf(t, m), text) {
 				times++
@@ -128,7 +129,7 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		}
 		return times
 	}
-	testkit.Eventually(t, "the known one is told", func() bool { return told("known@example.com", "linked your account") == 1 })
+	testkit.Eventually(t, "the known one is told", func() bool { return countMails("known@example.com", "linked your account") == 1 })
 	reseller.Do("POST", d.path("known")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("known"), `{"first": "Ben"}`).Want(403)
 
@@ -144,10 +145,10 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
 	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
 	testkit.Eventually(t, "both are told", func() bool {
-		return told("known@example.com", "lets your account") == 1 && told("reseller@example.com", "may read the account") == 1
+		return countMails("known@example.com", "lets your account") == 1 && countMails("reseller@example.com", "may read the account") == 1
 	})
 
-	// What was ordered leaves; ordered again it is somebody else's account, of which nothing is shown.
+	// The ordered client leaves. Ordered again, it is someone else's account, and the reseller sees nothing of it.
 	leave := func(name string) {
 		t.Helper()
 		parents := testkit.Decode[[]clients.ParentLink](d.as[name].Do("GET", d.path(name)+"/parent", nil).Want(200))

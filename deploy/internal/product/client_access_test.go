@@ -30,7 +30,7 @@ const (
 	itsGrantee = "one that it has a super link to, and a sub link"
 )
 
-// accessOperations are those of clients. LINK stands for the id of a link of the target's.
+// accessOperations are the operations on clients. LINK stands for the id of a link of the target.
 var accessOperations = []struct{ path, sent string }{
 	{"GET /client", nothing},
 	{"POST /client", newAddress},
@@ -57,8 +57,8 @@ var accessOperations = []struct{ path, sent string }{
 	{"DELETE /client/ID/super/LINK", nothing},
 }
 
-// accessTable is what each caller is answered, of which target: the statuses in the order of the operations, and those of accounts that are
-// claimed where these differ.
+// accessTable has the expected status of each operation, in their order, for each caller and target. claimed has the
+// statuses for claimed accounts, if they differ.
 var accessTable = []struct{ caller, target, want, claimed string }{
 	{
 		"customer",
@@ -191,8 +191,8 @@ const (
 	forbidden = "- - 403 403 403 403 403 403 403 403 403 403 403 403 403 403 403"
 )
 
-// accessWho says who the callers and the targets are.
-var accessWho = []struct{ name, is string }{
+// accessParties describes the callers and the targets.
+var accessParties = []struct{ name, is string }{
 	{
 		"admin",
 		"an account with `users.clients`",
@@ -217,9 +217,9 @@ var accessWho = []struct{ name, is string }{
 	{"nobody", "an account that does not exist"},
 }
 
-// TestClientAccess asks each operation on clients of each caller, and compares the answers with docs/reference/client-access.md: of
-// accounts
-// that nobody has signed in to, and of those that chose their password by the link in their mail.
+// TestClientAccess tries each operation on clients as each caller, and compares the statuses with
+// docs/reference/client-access.md. It does so for accounts that are not claimed, and for accounts that chose their password
+// by the link in their mail.
 func TestClientAccess(t *testing.T) {
 	t.Parallel()
 	t.Run("not claimed", func(t *testing.T) {
@@ -243,10 +243,11 @@ func TestClientAccess(t *testing.T) {
 	}
 }
 
-func (a *access) compare(which func(want, claimed string) string) {
+// compare tries every row of accessTable.
+func (a *access) compare(choose func(want, claimed string) string) {
 	a.t.Helper()
 	for _, row := range accessTable {
-		wants := strings.Fields(which(row.want, row.claimed))
+		wants := strings.Fields(choose(row.want, row.claimed))
 		if len(wants) != len(accessOperations) {
 			a.t.Fatalf("%s of %s: got %d statuses, want %d", row.caller, row.target, len(wants), len(accessOperations))
 		}
@@ -254,33 +255,40 @@ func (a *access) compare(which func(want, claimed string) string) {
 			if want == "-" {
 				continue
 			}
-			if answer := a.ask(row.caller, row.target, accessOperations[i].path, accessOperations[i].sent, want); fmt.Sprint(answer.Status) != want {
+			if response := a.ask(
+				row.caller,
+				row.target,
+				accessOperations[i].path,
+				accessOperations[i].sent,
+				want,
+			); fmt.Sprint(
+				response.Status,
+			) != want {
 				a.t.Errorf(
 					"%s, %s with %s of %s: got %d, want %s: %s",
 					row.caller,
 					accessOperations[i].path,
 					accessOperations[i].sent,
 					row.target,
-					answer.Status,
+					response.Status,
 					want,
-					answer.Text,
+					response.Text,
 				)
 			}
 		}
 	}
 }
 
-// access is the cast.
+// access holds the callers and the targets.
 type access struct {
-	t    *testing.T
-	ids  map[string]int64
-	as   map[string]*testkit.Client
-	made int
+	t     *testing.T
+	ids   map[string]int64
+	as    map[string]*testkit.Client
+	count int
 }
 
-// newAccess makes them. With a mailbox each chooses its password by the link that whoever made it has it mailed, signs in, and goes on with
-// a
-// key of its own.
+// newAccess creates the accounts. With a mailbox, each account chooses its password by the link in its mail, signs in, and
+// gets a key of its own.
 func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	t.Helper()
 	c.Do("POST", "/email/template", `{"name": "welcome", "subject": "Hi", "body": "{{.To.Name}}"}`).Want(200)
@@ -308,7 +316,8 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	return a
 }
 
-// claim has an account mailed its link by who made it, chooses its password by that, signs in, and answers what uses a key of its own.
+// claim lets maker send an account its link, chooses the password by that link, signs in, and returns a client with a key of
+// the account.
 func claim(t *testing.T, box *mailbox.Server, maker *testkit.Client, id int64, email string) *testkit.Client {
 	t.Helper()
 	maker.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`).Want(200)
@@ -318,10 +327,10 @@ func claim(t *testing.T, box *mailbox.Server, maker *testkit.Client, id int64, e
 	return maker.WithKey(testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200)).Key)
 }
 
-// grantees are whom accounts let read what they reach.
+// grantees are the clients that accounts grant access to, by super links.
 var grantees = map[string]string{"customer": "grantee", "grantee": "second", "kid": "aide", "reseller": "helper"}
 
-// grant is the super link of an account, made by itself if it is not there.
+// grant returns the id of the account's super link. The account creates it if it does not exist.
 func (a *access) grant(granter string) int64 {
 	a.t.Helper()
 	return a.as[granter].Do("POST", path("/client/%d/super", a.ids[granter]), map[string]any{"client_id": a.ids[grantees[granter]]}).
@@ -329,29 +338,29 @@ func (a *access) grant(granter string) int64 {
 		ID()
 }
 
-// children are at the other ends of sub links.
+// children are the clients at the other ends of sub links.
 var children = map[string]string{"reseller": "customer", "customer": "kid", "kid": "grandkid"}
 
-// ask does an operation of which everything else is as before, whatever comes of it.
+// ask sends an operation. It first restores the links that earlier operations may have deleted.
 func (a *access) ask(caller, target, operation, sent, want string) *testkit.Response {
 	a.t.Helper()
-	a.made++
+	a.count++
 	method, to, _ := strings.Cut(operation, " ")
 	id, link := a.ids[target], int64(1)
 	admin := a.as["admin"]
-	if there := target != "nobody"; there && strings.HasSuffix(to, "super/LINK") {
+	if exists := target != "nobody"; exists && strings.HasSuffix(to, "super/LINK") {
 		link = a.grant(target)
-	} else if there && strings.HasSuffix(to, "sub/LINK") {
+	} else if exists && strings.HasSuffix(to, "sub/LINK") {
 		link = admin.Do("POST", path("/client/%d/sub", id), map[string]any{"client_id": a.ids[children[target]]}).Want(200).ID()
 	}
 	var body any
 	switch sent {
 	case newAddress:
-		body = order(fmt.Sprintf("new-%d@example.com", a.made))
+		body = order(fmt.Sprintf("new-%d@example.com", a.count))
 	case itsFirst:
-		body = map[string]any{"first": fmt.Sprint("Ben ", a.made)}
+		body = map[string]any{"first": fmt.Sprint("Ben ", a.count)}
 	case itsEmail:
-		body = map[string]any{"email": fmt.Sprintf("%s-%d@example.com", target, a.made), "current_password": password}
+		body = map[string]any{"email": fmt.Sprintf("%s-%d@example.com", target, a.count), "current_password": password}
 	case aWelcome:
 		body = map[string]any{"type": "client-account-created"}
 	case aTemplate:
@@ -368,13 +377,14 @@ func (a *access) ask(caller, target, operation, sent, want string) *testkit.Resp
 			if caller != "admin" {
 				maker = a.as[caller]
 			}
-			id = maker.Do("POST", "/client", order(fmt.Sprintf("double-%d@example.com", a.made))).Want(200).ID()
+			id = maker.Do("POST", "/client", order(fmt.Sprintf("double-%d@example.com", a.count))).Want(200).ID()
 		}
 	}
 	to = strings.NewReplacer("ID", fmt.Sprint(id), "LINK", fmt.Sprint(link)).Replace(to)
 	return a.as[caller].Do(method, to, body)
 }
 
+// accessMarkdown returns docs/reference/client-access.md.
 func accessMarkdown() string {
 	var b strings.Builder
 	b.WriteString(
@@ -382,8 +392,8 @@ func accessMarkdown() string {
 			"[the reference](api.md#sub-and-super-clients) explains. `TestClientAccess` asks all of it, and keeps the page in step.\n\n" +
 			"| | is |\n|---|---|\n",
 	)
-	for _, who := range accessWho {
-		fmt.Fprintf(&b, "| %s | %s |\n", who.name, who.is)
+	for _, party := range accessParties {
+		fmt.Fprintf(&b, "| %s | %s |\n", party.name, party.is)
 	}
 	b.WriteString("\n| | operation | what is sent |\n|---|---|---|\n")
 	for i, o := range accessOperations {

@@ -17,7 +17,7 @@ import (
 
 const mayWriteClients = `{"users": {"clients": {"read": true, "write": true}}}`
 
-// order is what a billing system or a reseller sends for a customer.
+// order returns the body that a billing system or a reseller sends for a customer.
 func order(email string, more ...any) map[string]any {
 	body := map[string]any{"email": email, "first": "Ben", "last": "Miller"}
 	for i := 0; i < len(more); i += 2 {
@@ -26,7 +26,7 @@ func order(email string, more ...any) map[string]any {
 	return body
 }
 
-// newClients makes clients that are called so, and answers their ids and what uses their keys.
+// newClients creates clients with these names, and returns their ids, and a client with a key of each.
 func newClients(t *testing.T, c *testkit.Client, names ...string) (ids map[string]int64, as map[string]*testkit.Client) {
 	t.Helper()
 	ids, as = map[string]int64{}, map[string]*testkit.Client{}
@@ -37,12 +37,12 @@ func newClients(t *testing.T, c *testkit.Client, names ...string) (ids map[strin
 	return ids, as
 }
 
-// A client's key works as long as the client is there and is not disabled.
+// A client's key works until the client is deleted or disabled.
 func TestClients(t *testing.T) { shared(t, testClients) }
 
 func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
-	made := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("benjamin@example.com", "first", "Benjamin")).Want(200))
-	at := path("/client/%d", made.ID)
+	created := testkit.Decode[clients.ViewedClient](c.Do("POST", "/client", order("benjamin@example.com", "first", "Benjamin")).Want(200))
+	at := path("/client/%d", created.ID)
 	own := c.WithKey(keyOf(t, c, at))
 	if key := testkit.Decode[keys.APIKey](
 		own.Do("GET", "/auth/key/current", nil).Want(200),
@@ -64,7 +64,7 @@ func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": at}}).WantErrors("/owner/url", "not_found")
 }
 
-// An integration makes keys for its own clients, and stays as long as it has clients.
+// An integration creates keys for its own clients, and cannot be deleted while it has clients.
 func TestClientsOfIntegrations(t *testing.T) { shared(t, testClientsOfIntegrations) }
 
 func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -86,42 +86,42 @@ func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Clie
 	c.Do("DELETE", path("/integration/%d", shopID), nil).WantDetail(http.StatusConflict, fmt.Sprintf("Integration %d has 2 clients.", shopID))
 	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Corner store"}`).Want(200)
 	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Corner store"`) })
-	for _, one := range []string{its, free} {
-		shop.Do("DELETE", one, nil).Want(200)
+	for _, account := range []string{its, free} {
+		shop.Do("DELETE", account, nil).Want(200)
 	}
 	testkit.Eventually(t, "the integration can go", func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 })
 }
 
-// mailsTo are the templates by which somebody was written to, and what was said, in the order of the mails, but for those
-// that say something which is of no interest; empty: all are.
-func mailsTo(t *testing.T, c *testkit.Client, address, but string) (templates string, said string) {
+// mailsTo returns the templates and statuses of the mails to an address, and their texts, in their order. It leaves out
+// mails with the text without, unless that is empty.
+func mailsTo(t *testing.T, c *testkit.Client, address, without string) (templates string, text string) {
 	t.Helper()
 	all := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?email="+address, nil).Want(200))
-	all = slices.DeleteFunc(all, func(m mail.EmailMessage) bool { return but != "" && strings.Contains(m.Text, but) })
+	all = slices.DeleteFunc(all, func(m mail.EmailMessage) bool { return without != "" && strings.Contains(m.Text, without) })
 	slices.SortFunc(all, func(a, b mail.EmailMessage) int { return int(a.ID - b.ID) })
 	var names []string
 	for _, m := range all {
-		names, said = append(names, m.Template+" "+m.Status), said+m.Text
+		names, text = append(names, m.Template+" "+m.Status), text+m.Text
 	}
-	return strings.Join(names, ", "), said
+	return strings.Join(names, ", "), text
 }
 
-// An account is told of its keys and of what is changed of it, ten times an hour.
+// An account gets a mail about its keys and its changes, at most ten an hour.
 func TestMailsToAClient(t *testing.T) { shared(t, testMailsToAClient) }
 
 func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := path("/client/%d", c.Do("POST", "/client", order("mails@example.com", "password", "a long walk in the rain")).Want(200).ID())
 	own := c.WithKey(keyOf(t, c, at))
 	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
-		_, said := mailsTo(t, c, "mails@example.com", "")
-		return strings.Contains(said, "An API key was created")
+		_, text := mailsTo(t, c, "mails@example.com", "")
+		return strings.Contains(text, "An API key was created")
 	})
 	own.Do("PATCH", at, `{"email": "moved@example.com", "current_password": "a long walk in the rain"}`).Want(200)
 	testkit.Eventually(t, "it is told at both addresses", func() bool {
-		old, said := mailsTo(t, c, "mails@example.com", "")
+		old, text := mailsTo(t, c, "mails@example.com", "")
 		now, moved := mailsTo(t, c, "moved@example.com", "")
 		return old == "account-changed held, account-changed held" && now == "account-changed held" &&
-			strings.Contains(said, "An API key was created") && strings.Contains(moved, "By: Ben Miller")
+			strings.Contains(text, "An API key was created") && strings.Contains(moved, "By: Ben Miller")
 	})
 	for n := range 12 {
 		c.Do("PATCH", at, fmt.Sprintf(`{"verify": {"require": %v}}`, n%2 == 0)).Want(200)

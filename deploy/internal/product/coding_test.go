@@ -9,6 +9,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 )
 
+// zipped returns the text, compressed with gzip.
 func zipped(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -20,7 +21,7 @@ func zipped(t *testing.T, text string) string {
 	return b.String()
 }
 
-// A compressed body is read as what it says, with the limits of that, and is the same request as the plain one.
+// A compressed body is read like the plain one, has the same limits, and is the same request for an idempotency key.
 func TestCompressedBodies(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Shared(t)
@@ -30,8 +31,8 @@ func TestCompressedBodies(t *testing.T) {
 	c.Do("POST", "/port-speed", speed("plain"), "Content-Encoding", "identity").Want(200)
 
 	first := c.Do("POST", "/port-speed", zipped(t, speed("kept")), "Content-Encoding", "gzip", "Idempotency-Key", "one").Want(200)
-	if again := c.Do("POST", "/port-speed", speed("kept"), "Idempotency-Key", "one").Want(200); again.Text != first.Text {
-		t.Errorf("got %s for the plain body, want the compressed one's %s", again.Text, first.Text)
+	if plain := c.Do("POST", "/port-speed", speed("kept"), "Idempotency-Key", "one").Want(200); plain.Text != first.Text {
+		t.Errorf("got %s for the plain body, want the compressed one's %s", plain.Text, first.Text)
 	}
 	c.Do("POST", "/port-speed", zipped(t, speed("other")), "Content-Encoding", "gzip", "Idempotency-Key", "one").Want(409)
 
@@ -58,7 +59,7 @@ func TestCompressedBodies(t *testing.T) {
 	c.Do("GET", "/port-speed", nil, "Content-Encoding", "br").Want(200)
 }
 
-// A body in another charset than UTF-8 is refused in so many words.
+// A body in a charset other than UTF-8 is refused, and the error says so.
 func TestCharsets(t *testing.T) {
 	t.Parallel()
 	_, c := producttest.Shared(t)

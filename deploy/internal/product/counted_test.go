@@ -14,9 +14,8 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-// What an account gets only so much of is counted right however many ask at once: mails about itself within an hour, and links that a
-// password
-// is chosen by.
+// Two limits of an account hold for simultaneous requests: mails about the account in an hour, and links to choose a
+// password.
 func TestCountedAtOnce(t *testing.T) { producttest.Together(t, testCountedAtOnce) }
 
 func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {

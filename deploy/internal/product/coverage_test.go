@@ -32,13 +32,13 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestEveryRoute walks all routes of all services through the gateway. A new route is covered by being there: what
-// has to be known of it, it declares.
+// TestEveryRoute walks all routes of all services through the gateway. It reads what it needs to know from their
+// declarations, so it covers new routes, too.
 func TestEveryRoute(t *testing.T) {
 	t.Parallel()
 	w := sharedWalk(t)
 	p, c := w.p, w.c
-	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, unprivileged := newAdmin(t, c, "nobody", `{}`)
 	w.dead = []string{newKey(t, c, "expired"), newKey(t, c, "revoked")}
 	testkit.Execute(t, p.Databases[identity.Name], "UPDATE api_key SET expires_at = now() - interval '1 second' WHERE name = 'expired'")
 	revoked := testkit.Decode[keys.APIKey](c.WithKey(w.dead[1]).Do("GET", "/auth/key/current", nil).Want(200))
@@ -62,13 +62,13 @@ func TestEveryRoute(t *testing.T) {
 			t.Run(service+" "+o.Method+" "+o.Path, func(t *testing.T) {
 				w := *w
 				w.t, w.c = t, c.WithT(t)
-				w.strangersProcess(p.Services[service], o)
+				w.checkDirectCall(p.Services[service], o)
 				if guard.IsInternal(o.Guard) {
 					w.c.Do(o.Method, w.item(o.Path), nil).Want(404)
 					return
 				}
 				w.withoutKey(o)
-				w.withoutPermission(o, nobody.WithT(t), false)
+				w.withoutPermission(o, unprivileged.WithT(t), false)
 				for kind, caller := range others {
 					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)), kind == principal.Client)
 				}
@@ -86,7 +86,8 @@ var oneOfEach struct {
 	walk *walk
 }
 
-// sharedWalk returns a walk over the product that all walks share which only read, or are refused. With -own each has its own.
+// sharedWalk returns a walk over the product that all walks share which only read, or are refused. With -own, each walk has
+// its own product.
 func sharedWalk(t *testing.T) *walk {
 	t.Helper()
 	begin := func(t testing.TB) *walk {
@@ -113,6 +114,7 @@ type walk struct {
 	p          *product.Product
 }
 
+// newWalk returns a walk over the product, which gets the items that no operation creates.
 func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
 	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
@@ -148,16 +150,16 @@ func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
 	return w
 }
 
-// makes tells whether an operation makes an item of the collection that it is sent to.
-func makes(o rest.Operation) bool {
+// creates reports whether an operation creates an item of the collection that it is sent to.
+func creates(o rest.Operation) bool {
 	return o.Method == http.MethodPost && strings.HasPrefix(o.Effect.ViewPath, o.Path+"/{")
 }
 
-// edits tells whether an operation edits what can be viewed.
+// edits reports whether an operation edits an item that can be viewed.
 func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.ViewPath != "" }
 
-// hasOwnTests tells whether an operation ends the caller's own key or sessions, takes a code or a provider that the walk does not have, or
-// takes another's effect away: see TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
+// hasOwnTests reports whether an operation ends the caller's own key or sessions, needs a code or a provider that the walk
+// lacks, or undoes another operation. See TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
 func hasOwnTests(o rest.Operation) bool {
 	return slices.Contains(
 		[]string{
@@ -175,15 +177,16 @@ func hasOwnTests(o rest.Operation) bool {
 	)
 }
 
+// newKey creates a key of the caller with this name.
 func newKey(t *testing.T, c *testkit.Client, name string) string {
 	t.Helper()
 	return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
-// createOneOfEach sends the examples of all that makes an item, until each collection has one.
+// createOneOfEach sends the examples of all operations that create an item, until each collection has one.
 func (w *walk) createOneOfEach() {
 	w.t.Helper()
-	waiting := slices.DeleteFunc(slices.Clone(w.operations), func(o rest.Operation) bool { return !makes(o) })
+	waiting := slices.DeleteFunc(slices.Clone(w.operations), func(o rest.Operation) bool { return !creates(o) })
 	for len(waiting) > 0 {
 		before := len(waiting)
 		var last *testkit.Response
@@ -200,13 +203,13 @@ func (w *walk) createOneOfEach() {
 	}
 }
 
-// created notes what was made. A client is also linked from the reseller, a webhook tried out, and an ISO, which cannot be loaded, gets
-// an edition.
+// created notes a created item. It also links a client from the reseller, tests a webhook, and gives an ISO, which cannot be
+// downloaded, an edition.
 func (w *walk) created(path string, id int64) {
 	w.ids[path] = fmt.Sprint(id)
 	if path == "/webhook" {
-		made := w.c.Do("POST", fmt.Sprintf("/webhook/%d/test", id), nil).Want(200).ID()
-		w.ids[fmt.Sprintf("/webhook/%d/delivery", id)] = fmt.Sprint(made)
+		deliveryID := w.c.Do("POST", fmt.Sprintf("/webhook/%d/test", id), nil).Want(200).ID()
+		w.ids[fmt.Sprintf("/webhook/%d/delivery", id)] = fmt.Sprint(deliveryID)
 	}
 	if path == "/pxe/iso" {
 		w.atRest(fmt.Sprintf("%s/%d", path, id))
@@ -229,13 +232,14 @@ func (w *walk) created(path string, id int64) {
 	}
 	if path == "/client" {
 		for link, other := range map[string]string{"sub": "parent", "super": "granter"} {
-			made := w.c.Do("POST", "/client/2/"+link, map[string]any{"client_id": id}).Want(200).ID()
-			w.ids[fmt.Sprintf("/client/%d/%s", id, other)] = fmt.Sprint(made)
+			linkID := w.c.Do("POST", "/client/2/"+link, map[string]any{"client_id": id}).Want(200).ID()
+			w.ids[fmt.Sprintf("/client/%d/%s", id, other)] = fmt.Sprint(linkID)
 		}
 	}
 }
 
-// atRest waits until an item changes no more by itself, as an ISO does while it is imported, which fails in the examples.
+// atRest waits until an item stops changing by itself. The import of an ISO fails in the examples, some time after the
+// request.
 func (w *walk) atRest(item string) {
 	w.t.Helper()
 	if strings.HasPrefix(item, "/pxe/iso/") && strings.Count(item, "/") == 3 {
@@ -250,6 +254,7 @@ var parameter = regexp.MustCompile(`{[a-z_]+}`)
 // item puts the created items' ids into a path.
 func (w *walk) item(path string) string { return w.withID(path, "") }
 
+// withID puts an id into a path, or the created items' ids if it is empty.
 func (w *walk) withID(path, id string) string {
 	for {
 		at := parameter.FindStringIndex(path)
@@ -267,7 +272,8 @@ func (w *walk) withID(path, id string) string {
 	}
 }
 
-func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
+// checkDirectCall expects a service to refuse a call that did not come from the gateway.
+func (w *walk) checkDirectCall(service http.Handler, o rest.Operation) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
 	service.ServeHTTP(recorder, httptest.NewRequest(o.Method, w.item(o.Path), strings.NewReader("{}")))
@@ -276,12 +282,13 @@ func (w *walk) strangersProcess(service http.Handler, o rest.Operation) {
 	}
 }
 
+// withoutKey tries an operation without a key, and with keys that do not work.
 func (w *walk) withoutKey(o rest.Operation) {
 	w.t.Helper()
 	if o.Guard != guard.Public {
-		answer := w.c.WithKey("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
-		if answer.Header.Get("WWW-Authenticate") != "Bearer" {
-			w.t.Errorf("got WWW-Authenticate %q, want Bearer", answer.Header.Get("WWW-Authenticate"))
+		response := w.c.WithKey("").Do(o.Method, w.item(o.Path), o.Example).Want(401)
+		if response.Header.Get("WWW-Authenticate") != "Bearer" {
+			w.t.Errorf("got WWW-Authenticate %q, want Bearer", response.Header.Get("WWW-Authenticate"))
 		}
 	}
 	for _, key := range append(w.dead, "x", apikey.New().Reveal(), strings.Repeat("k", 40)) {
@@ -289,8 +296,8 @@ func (w *walk) withoutKey(o rest.Operation) {
 	}
 }
 
-// withoutPermission tries with a key that holds nothing, on items of others.
-func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client, client bool) {
+// withoutPermission tries an operation on other owners' items, with a key that has no permissions.
+func (w *walk) withoutPermission(o rest.Operation, unprivileged *testkit.Client, client bool) {
 	w.t.Helper()
 	switch {
 	case o.Guard == guard.Public:
@@ -299,41 +306,43 @@ func (w *walk) withoutPermission(o rest.Operation, nobody *testkit.Client, clien
 		if !strings.Contains(o.Path, "{") {
 			want = map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusForbidden}[o.Method]
 		}
-		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(want)
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(want)
 	case o.Guard == guard.EveryKey:
-		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(200)
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(200)
 	case o.Guard.String() == "the target's permission":
-		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 	case o.Scoped && o.Guard == guard.AnyKey && strings.HasSuffix(o.Path, "}"):
-		nobody.Do(o.Method, w.item(o.Path), o.Example).Want(404)
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(404)
 	case strings.HasPrefix(o.Guard.String(), "any key"):
 	default:
-		answer := nobody.Do(o.Method, w.item(o.Path), o.Example).Want(403)
+		response := unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(403)
 		permission, _, _ := strings.Cut(o.Guard.String(), " ")
-		if !strings.Contains(answer.Text, permission) {
-			w.t.Errorf("got the 403 %s, want %s in it", answer.Text, permission)
+		if !strings.Contains(response.Text, permission) {
+			w.t.Errorf("got the 403 %s, want %s in it", response.Text, permission)
 		}
 	}
 }
 
+// missingItem tries ids that do not exist, and a path that does not exist.
 func (w *walk) missingItem(o rest.Operation) {
 	w.t.Helper()
 	if strings.Contains(o.Path, "{") {
 		for _, id := range []string{"999999999", "9223372036854775808", "abc", "01", "-1", "1.0", "%31x", "+1"} {
-			w.c.Do(o.Method, w.withID(o.Path, id), o.Example, takes(o)...).Want(404)
+			w.c.Do(o.Method, w.withID(o.Path, id), o.Example, contentType(o)...).Want(404)
 		}
 	}
 	w.c.Do(o.Method, w.item(o.Path)+"/nothing/here", nil).Want(404)
 }
 
-// takes is the header of a body that an operation reads itself.
-func takes(o rest.Operation) []string {
+// contentType returns the Content-Type header for an operation that reads its body itself.
+func contentType(o rest.Operation) []string {
 	if len(o.Accepts) == 0 {
 		return nil
 	}
 	return []string{"Content-Type", o.Accepts[0]}
 }
 
+// garbage sends bodies that are not JSON, are too long, or break the schema.
 func (w *walk) garbage(o rest.Operation) {
 	w.t.Helper()
 	if o.Garbage == nil {
@@ -345,21 +354,23 @@ func (w *walk) garbage(o rest.Operation) {
 	}
 	w.c.Do(o.Method, path, `name=x`, "Content-Type", "application/x-www-form-urlencoded").Want(415)
 	w.c.Do(o.Method, path, `{"a": "`+strings.Repeat("x", 1<<20)+`"}`).Want(413)
-	wrong := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, o.Garbage).Want(422))
-	if len(wrong.Errors) == 0 || wrong.RequestID == "" || wrong.Instance != path {
-		w.t.Errorf("got the 422 %+v, want errors, a request id and the instance %s", wrong, path)
+	invalid := testkit.Decode[problem.Problem](w.c.Do(o.Method, path, o.Garbage).Want(422))
+	if len(invalid.Errors) == 0 || invalid.RequestID == "" || invalid.Instance != path {
+		w.t.Errorf("got the 422 %+v, want errors, a request id and the instance %s", invalid, path)
 	}
 }
 
+// otherMethod sends a method that the path does not have.
 func (w *walk) otherMethod(o rest.Operation) {
 	w.t.Helper()
-	answer := w.c.Do("PURGE", w.item(o.Path), nil).Want(405)
-	if !slices.Contains(strings.Split(answer.Header.Get("Allow"), ", "), o.Method) {
-		w.t.Errorf("got Allow %q, want %s in it", answer.Header.Get("Allow"), o.Method)
+	response := w.c.Do("PURGE", w.item(o.Path), nil).Want(405)
+	if !slices.Contains(strings.Split(response.Header.Get("Allow"), ", "), o.Method) {
+		w.t.Errorf("got Allow %q, want %s in it", response.Header.Get("Allow"), o.Method)
 	}
 }
 
-// TestEveryLeaf tries every operation that a permission guards with keys that hold everything but that permission's access.
+// TestEveryLeaf tries every operation that a permission guards with a key that has all permissions but this one, and with a
+// key that has only this one.
 func TestEveryLeaf(t *testing.T) {
 	t.Parallel()
 	w := sharedWalk(t)
@@ -379,27 +390,27 @@ func TestEveryLeaf(t *testing.T) {
 			guarded[held] = append(guarded[held], o)
 		}
 	}
-	refused := func(o rest.Operation, item func(string) string) bool {
+	isRefused := func(o rest.Operation, item func(string) string) bool {
 		return partial.Do(o.Method, item(o.Path), o.Example).Status == http.StatusForbidden
 	}
 	for missing, operations := range guarded {
 		c.Do("PATCH", path("/admin/%d/permission", id), principal.SetOf(principal.All&^missing)).Want(200)
-		testkit.Eventually(t, missing.Names()[0]+" is taken away", func() bool { return refused(operations[0], w.item) })
+		testkit.Eventually(t, missing.Names()[0]+" is taken away", func() bool { return isRefused(operations[0], w.item) })
 		for _, o := range operations {
 			partial.Do(o.Method, w.item(o.Path), o.Example).WantDetail(http.StatusForbidden, "The key lacks "+missing.Names()[0]+".")
 		}
 		c.Do("PATCH", path("/admin/%d/permission", id), principal.SetOf(missing)).Want(200)
 		nothing := func(path string) string { return w.withID(path, "999999999") }
-		testkit.Eventually(t, missing.Names()[0]+" is there alone", func() bool { return !refused(operations[0], nothing) })
+		testkit.Eventually(t, missing.Names()[0]+" is there alone", func() bool { return !isRefused(operations[0], nothing) })
 		for _, o := range operations {
-			if answer := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); answer.Status == http.StatusForbidden {
-				t.Errorf("%s %s with %s alone: got %s, want no 403", o.Method, o.Path, missing.Names()[0], answer.Text)
+			if response := partial.Do(o.Method, w.withID(o.Path, "999999999"), o.Example); response.Status == http.StatusForbidden {
+				t.Errorf("%s %s with %s alone: got %s, want no 403", o.Method, o.Path, missing.Names()[0], response.Text)
 			}
 		}
 	}
 }
 
-// failedJob has the network service leave a job that was given up.
+// failedJob inserts a job of the network service that has failed for good, and returns its id.
 func failedJob(t testing.TB, p *product.Product) string {
 	t.Helper()
 	var n int64

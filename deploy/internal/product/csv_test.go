@@ -20,8 +20,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// TestEveryCSV makes items at random of each resource that is read and written as CSV, reads the list, deletes it and
-// sends it back. The same list comes of it, but for ids and secrets.
+// TestEveryCSV creates random items of each resource that has CSV, reads the list, deletes the items, and sends the list
+// back. The new list must be the same, except for ids and secrets.
 func TestEveryCSV(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
@@ -31,7 +31,7 @@ func TestEveryCSV(t *testing.T) {
 	tried := 0
 	for _, o := range w.operations {
 		item := document.Paths.Value(o.Path)
-		if !makes(o) || item.Post.RequestBody.Value.Content["text/csv"] == nil || item.Get == nil ||
+		if !creates(o) || item.Post.RequestBody.Value.Content["text/csv"] == nil || item.Get == nil ||
 			item.Get.Responses.Status(200).Value.Content["text/csv"] == nil {
 			continue
 		}
@@ -66,7 +66,7 @@ func TestEveryCSV(t *testing.T) {
 	}
 }
 
-// served is the API document of the installation.
+// served returns the installation's API document.
 func served(t *testing.T, c *testkit.Client) *openapi3.T {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData([]byte(c.Do("GET", "/-/openapi.json", nil).Want(200).Text))
@@ -76,7 +76,7 @@ func served(t *testing.T, c *testkit.Client) *openapi3.T {
 	return document
 }
 
-// emptyQuery is the parameters that a list requires, which narrow down nothing where they are empty.
+// emptyQuery returns a query with the parameters that a list requires, empty, so that they filter nothing.
 func emptyQuery(list *openapi3.Operation) (query string) {
 	for _, p := range list.Parameters {
 		if p.Value.In == openapi3.ParameterInQuery && p.Value.Required {
@@ -98,12 +98,12 @@ type sheet struct {
 
 func (s *sheet) comesBack(kept []int64, secrets []string) {
 	s.t.Helper()
-	made := make([]int64, 1+s.r.IntN(3))
-	for i := range made {
-		made[i] = s.makeOne()
+	created := make([]int64, 1+s.r.IntN(3))
+	for i := range created {
+		created[i] = s.makeOne()
 	}
 	before, text := s.list(kept), s.c.Do("GET", s.all, nil, "Accept", "text/csv").Want(200).Text
-	s.remove(made)
+	s.remove(created)
 	rows := s.c.Do("POST", s.path, s.importable(text, kept, secrets), "Content-Type", "text/csv")
 	if rows.Status != http.StatusOK {
 		s.t.Fatalf("%q: got %s, want %d", text, rows.Text, http.StatusOK)
@@ -119,7 +119,7 @@ func (s *sheet) comesBack(kept []int64, secrets []string) {
 	s.remove(back)
 }
 
-// list is what can be told of the items but those that are kept.
+// list returns what the list shows of the items, without those in kept.
 func (s *sheet) list(kept []int64) (all []map[string]any) {
 	for _, item := range testkit.Decode[[]map[string]any](s.c.Do("GET", s.all, nil).Want(200)) {
 		if !slices.Contains(kept, int64(item["id"].(float64))) {
@@ -140,10 +140,11 @@ func (s *sheet) remove(ids []int64) {
 	s.c.Do("DELETE", s.path+"/"+strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ","), nil).Want(200)
 }
 
-// leftOut are columns that a new item needs, and that lists leave out, by the resource's path: of something that there is.
+// leftOut has, by the resource's path, columns that a new item needs and that lists leave out. Their values are an existing
+// item's.
 var leftOut = map[string]string{"/pxe/profile": "boot_script.id"}
 
-// importable is a list less the kept items, with a column for each secret, and for what lists leave out.
+// importable returns a list without the kept items, with a column for each secret and for each column that lists leave out.
 func (s *sheet) importable(text string, kept []int64, secrets []string) string {
 	s.t.Helper()
 	// Package csv reads \r\n within quotes as \n.
@@ -174,7 +175,7 @@ func (s *sheet) importable(text string, kept []int64, secrets []string) string {
 	return out.String()
 }
 
-// makeOne draws bodies until one is accepted.
+// makeOne sends random bodies until one is accepted, and returns the new item's id.
 func (s *sheet) makeOne() int64 {
 	s.t.Helper()
 	var refused string
@@ -230,7 +231,7 @@ func (s *sheet) value(name string, of *openapi3.Schema, example any) any {
 	}
 }
 
-// text draws what spreadsheets and readers of CSV could take for something else.
+// text returns a random text that spreadsheets and CSV readers may misinterpret.
 func (s *sheet) text() string {
 	parts := []string{"=", "+", "-", "@", "'", "''", "\t", "\r", "\n", "\r\n", ",", ";", `"`, " ", "é", "0", "1e3", "true", "\ufeff", "x"}
 	var text strings.Builder

@@ -17,23 +17,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// identifier is a name that every language can write: words, with a hyphen or an underscore between.
+// identifier matches names that every language can write: words, with a hyphen or an underscore between them.
 var identifier = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*$`)
 
-var wordsTogether = strings.NewReplacer("-", "", "_", "", " ", "")
+var withoutSeparators = strings.NewReplacer("-", "", "_", "", " ", "")
 
-// TestPolicyIsTheSameAgain makes the routes often enough that one order taken from a map shows.
-func TestPolicyIsTheSameAgain(t *testing.T) {
+// TestPolicyIsDeterministic writes the page several times, because a random order of a map may repeat by chance.
+func TestPolicyIsDeterministic(t *testing.T) {
 	t.Parallel()
 	first := product.Policy()
 	for range 100 {
-		if again := product.Policy(); again != first {
+		if second := product.Policy(); second != first {
 			t.Fatal("got another policy from the same routes, want the same one")
 		}
 	}
 }
 
-// TestDocumentNames says that all names stay apart when they become identifiers, and that everything is described.
+// TestDocumentNames checks that no two names become the same identifier, and that everything is described.
 func TestDocumentNames(t *testing.T) {
 	t.Parallel()
 	merged, err := product.Document()
@@ -55,7 +55,7 @@ func TestDocumentNames(t *testing.T) {
 			if !identifier.MatchString(name) {
 				t.Errorf("%s: got %q, want an identifier", where, name)
 			}
-			bare := strings.ToLower(wordsTogether.Replace(name))
+			bare := strings.ToLower(withoutSeparators.Replace(name))
 			if other, ok := known[bare]; ok {
 				t.Errorf("%s: got both %s and %s, want one of them", where, other, name)
 			}
@@ -103,7 +103,8 @@ func TestDocumentNames(t *testing.T) {
 	}
 }
 
-// TestDocumentBounds says that the document has what the code has: null where it clears, enums, patterns, maxima, filters' types.
+// TestDocumentBounds checks that the document has the code's rules: null where it clears a member, enums, patterns, maxima
+// and the types of filters.
 func TestDocumentBounds(t *testing.T) {
 	t.Parallel()
 	document, err := product.Document()
@@ -148,7 +149,7 @@ func TestDocumentBounds(t *testing.T) {
 	}
 }
 
-// The merged document is valid and has each public operation of each service.
+// The merged document is valid, and has each public operation of each service.
 func TestDocument(t *testing.T) { shared(t, testDocument) }
 
 func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {

@@ -14,8 +14,8 @@ import (
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
-// A client is written to by a template, with blind copies to the admins who want them; the log knows of it, and the step of
-// setting mail up is done.
+// A client gets a mail made from a template, and admins that want one get a blind copy. The log has it, and the to-do item
+// about mail is completed.
 func TestEmailToClient(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
@@ -33,8 +33,8 @@ func TestEmailToClient(t *testing.T) {
 			c.Do("PATCH", path("/admin/%d", admin), `{"disabled": true}`).Want(200)
 		}
 	}
-	for _, wrong := range []string{"password-reset", "x"} {
-		if text := c.Do("POST", at, map[string]any{"type": wrong}).Want(422).Text; !strings.Contains(text, "the templates are Welcome") {
+	for _, template := range []string{"password-reset", "x"} {
+		if text := c.Do("POST", at, map[string]any{"type": template}).Want(422).Text; !strings.Contains(text, "the templates are Welcome") {
 			t.Errorf(`got %s, want "the templates are Welcome" in it`, text)
 		}
 	}

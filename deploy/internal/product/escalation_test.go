@@ -19,7 +19,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// holder is an account, and what the rules look at.
+// holder is an account, with what the rules need to know.
 type holder struct {
 	name               string
 	owner              principal.Owner
@@ -32,7 +32,7 @@ type holder struct {
 	another            func() int64 // makes such an account, and answers its id
 }
 
-// asker is a key, and what the rules look at.
+// asker is a key, with what the rules need to know.
 type asker struct {
 	name   string
 	of     *holder
@@ -44,8 +44,8 @@ type asker struct {
 
 // The rules, as behaviour says them and not as the code does.
 
-// can is what a key can do: what its owner holds, within its bound.
-func (a *asker) can() principal.Grants {
+// effective returns the key's permissions: those of its owner, within its bound.
+func (a *asker) effective() principal.Grants {
 	if a.bound != nil {
 		return a.of.holds & *a.bound
 	}
@@ -58,18 +58,19 @@ func guards(t principal.OwnerType) permission.Permission {
 	}[t]
 }
 
-// reads: who holds the leaf, and everybody himself.
+// reads: the key has the permission to read, or the account is its own.
 func (a *asker) reads(h *holder) bool {
-	return a.of == h || a.can().Holds(principal.Grant(guards(h.owner.Type), permission.Read))
+	return a.of == h || a.effective().Holds(principal.Grant(guards(h.owner.Type), permission.Read))
 }
 
-// writes: who governs the account, by a session or key of his own.
+// writes: the key governs the account, and does not belong to an acting session.
 func (a *asker) writes(h *holder) bool { return !a.acting && a.governs(h) }
 
-// governs: who holds the leaf's write, and all that the account holds; an integration its own clients alone.
+// governs: the key has the permission to write, and every permission of the account. An integration governs only its own
+// clients.
 func (a *asker) governs(h *holder) bool {
 	switch {
-	case !a.can().Holds(principal.Grant(guards(h.owner.Type), permission.Write)) || !a.can().Holds(h.holds):
+	case !a.effective().Holds(principal.Grant(guards(h.owner.Type), permission.Write)) || !a.effective().Holds(h.holds):
 		return false
 	case a.of.owner.Type == principal.Integration && h.owner.Type == principal.Client:
 		return h.integration == a.of.owner.ID
@@ -77,28 +78,29 @@ func (a *asker) governs(h *holder) bool {
 	return true
 }
 
-// writesKeys: those of the own account, too.
+// writesKeys: as governs, and the keys of its own account.
 func (a *asker) writesKeys(h *holder) bool {
 	return !a.acting && a.reads(h) && (a.of == h || a.writes(h))
 }
 
-// registers: a security key for the own account, by a key that is as free as the account.
+// registers: a security key of its own account, by a key that is not bound more tightly than the account.
 func (a *asker) registers(h *holder) bool {
-	return !a.acting && a.of == h && h.owner.Type != principal.Integration && (h.owner.Type == principal.Client || a.can().Holds(h.holds))
+	return !a.acting && a.of == h && h.owner.Type != principal.Integration &&
+		(h.owner.Type == principal.Client || a.effective().Holds(h.holds))
 }
 
 func (a *asker) writesFactors(h *holder) bool { return a.reads(h) && a.writes(h) }
 
-// acts: by itself, and for clients who writes to them.
+// acts: as its own account, and as clients that it may write to.
 func (a *asker) acts(h *holder) bool {
 	return !a.acting && (a.of == h || h.owner.Type == principal.Client && a.writes(h))
 }
 
 func (a *asker) grants(more principal.Grants) func(*holder) bool {
-	return func(h *holder) bool { return a.writes(h) && a.can().Holds(more) }
+	return func(h *holder) bool { return a.writes(h) && a.effective().Holds(more) }
 }
 
-// boundOf is the bound of what it makes for an account, or whose value it sets.
+// boundOf returns the bound of a key that this key creates for an account, or sets the value of.
 func (a *asker) boundOf(h *holder, was *principal.Grants) *principal.Grants {
 	bound := func(x, y *principal.Grants) *principal.Grants {
 		if x == nil || y == nil {
@@ -110,13 +112,13 @@ func (a *asker) boundOf(h *holder, was *principal.Grants) *principal.Grants {
 	if bound := bound(was, a.bound); a.of == h {
 		return bound
 	}
-	can := a.can()
-	return bound(bound(was, a.bound), &can)
+	grants := a.effective()
+	return bound(bound(was, a.bound), &grants)
 }
 
-// attempt is something that is tried, of which the rules say whether it is done.
+// attempt is an operation to try, with the rule that decides whether it succeeds.
 type attempt struct {
-	what         string
+	label        string
 	method, path string
 	body         any
 	may          func(*holder) bool
@@ -125,7 +127,8 @@ type attempt struct {
 	look         func(*testkit.Response)
 }
 
-// Nobody lifts himself: for each key and each account, what is made, granted, reset, linked and edited is what the rules allow.
+// No account extends its own rights. For each key and each account, creating, granting, resetting, linking and editing
+// succeeds exactly as the rules say.
 func TestEscalation(t *testing.T) {
 	t.Parallel()
 	p, c, _ := withPanels(t)
@@ -152,10 +155,10 @@ func TestEscalation(t *testing.T) {
 					t.Errorf(
 						"%s, which can %s, tries to %s %s, which holds %s: got %d, want it allowed %t: %s",
 						a.name,
-						told(a.can()),
-						try.what,
+						describeGrants(a.effective()),
+						try.label,
 						h.name,
-						told(h.holds),
+						describeGrants(h.holds),
 						answer.Status,
 						may,
 						answer.Text,
@@ -173,12 +176,12 @@ type escalation struct {
 	t       *testing.T
 	p       *product.Product
 	root    *testkit.Client
-	made    int
+	count   int
 	askers  []*asker
 	targets []*holder
 }
 
-// holding is a set of leaves, with their reading and writing unless they say otherwise.
+// holding returns the permissions to read and to write these leaves, or what a leaf names in particular.
 func holding(leaves ...string) (g principal.Grants) {
 	for _, leaf := range leaves {
 		if strings.Contains(leaf, " ") {
@@ -190,15 +193,15 @@ func holding(leaves ...string) (g principal.Grants) {
 	return g
 }
 
-// account makes an account that can sign in, and holds this.
+// account creates an account with these permissions, which can sign in.
 func (e *escalation) account(kind principal.OwnerType, name string, holds principal.Grants) *holder {
 	e.t.Helper()
 	h := &holder{name: name, owner: principal.Owner{Type: kind}}
 	h.another = func() int64 {
 		e.t.Helper()
-		e.made++
-		h.email = path("e%d@example.com", e.made)
-		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.made)},
+		e.count++
+		h.email = path("e%d@example.com", e.count)
+		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.count)},
 			principal.Client: order(h.email),
 			principal.Admin:  map[string]any{"email": h.email, "password": ""}}[kind]
 		return e.root.Do("POST", "/"+string(kind), body).Want(200).ID()
@@ -219,7 +222,7 @@ func (e *escalation) raise(h *holder, holds principal.Grants) {
 	}
 }
 
-// keyBy is a key of an account that somebody makes.
+// keyBy lets maker create a key of an account.
 func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Client) {
 	e.t.Helper()
 	key := testkit.Decode[keys.APIKey](
@@ -228,7 +231,7 @@ func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Cl
 	return key.ID, e.root.WithKey(key.Key)
 }
 
-// asking adds a key of the account that the first admin makes.
+// asking adds a key of the account, which the first admin creates, to the askers.
 func (e *escalation) asking(h *holder) *asker {
 	e.t.Helper()
 	all := principal.All
@@ -254,7 +257,7 @@ func (e *escalation) makeAccounts() {
 		e.asking(e.account(principal.Admin, admin.name, admin.holds))
 	}
 	shop := e.asking(e.account(principal.Integration, "shop", holding("users.clients")))
-	stranger := e.asking(e.account(principal.Integration, "stranger", holding("users.clients", "system.integrations")))
+	other := e.asking(e.account(principal.Integration, "stranger", holding("users.clients", "system.integrations")))
 	e.asking(e.account(principal.Integration, "staff", holding("users.admins", "network.groups read")))
 	ben := e.account(principal.Client, "ben", 0)
 	e.asking(ben)
@@ -276,18 +279,18 @@ func (e *escalation) makeAccounts() {
 	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: signedIn})
 
 	// Acting sessions: for a client, and of one's own.
-	for _, made := range []struct {
+	for _, count := range []struct {
 		by   *asker
 		whom *holder
 	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
-		link := testkit.Decode[session.SSOLink](made.by.client.Do("GET", "/auth/sso?owner="+made.whom.owner.URL(), nil).Want(200))
+		link := testkit.Decode[session.SSOLink](count.by.client.Do("GET", "/auth/sso?owner="+count.whom.owner.URL(), nil).Want(200))
 		key := testkit.Decode[keys.APIKey](e.root.WithKey("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
 		e.askers = append(
 			e.askers,
 			&asker{
-				name:   made.whom.name + ", by a session of " + made.by.name,
-				of:     made.whom,
-				bound:  made.by.bound,
+				name:   count.whom.name + ", by a session of " + count.by.name,
+				of:     count.whom,
+				bound:  count.by.bound,
 				acting: true,
 				client: e.root.WithKey(key.Key),
 			},
@@ -300,14 +303,14 @@ func (e *escalation) makeAccounts() {
 		e.account(principal.Integration, "a tried integration", 0),
 		e.account(principal.Integration, "an integration of groups", holding("network.groups")),
 		e.account(principal.Client, "nobody's client", 0), e.ofIntegration(shop, "the shop's client"),
-		e.ofIntegration(stranger, "the stranger's client"),
+		e.ofIntegration(other, "the stranger's client"),
 	} {
 		e.furnish(h)
 		e.targets = append(e.targets, h)
 	}
 }
 
-// furnish gives an account what is tried.
+// furnish gives an account the items that attempts are made on.
 func (e *escalation) furnish(h *holder) {
 	e.t.Helper()
 	h.key, _ = e.keyBy(e.root, h)
@@ -318,12 +321,12 @@ func (e *escalation) furnish(h *holder) {
 	e.secure(h)
 }
 
-// secure gives an account, which has none, second factors.
+// secure gives second factors to an account that has none.
 func (e *escalation) secure(h *holder) {
 	e.t.Helper()
 	_, itself := e.keyBy(e.root, h)
-	made := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
-	h.unmade, h.options = made.ID, secondfactor.ParseOptions[secondfactor.CreationOptions](e.t, []byte(*made.Value))
+	count := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
+	h.unmade, h.options = count.ID, secondfactor.ParseOptions[secondfactor.CreationOptions](e.t, []byte(*count.Value))
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, "+
 		"verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
 		Scan(&h.factor)
@@ -333,7 +336,7 @@ func (e *escalation) secure(h *holder) {
 	e.keep(h)
 }
 
-// keep gives an account a security key that was verified.
+// keep gives an account a verified security key.
 func (e *escalation) keep(h *holder) {
 	e.t.Helper()
 	device := secondfactor.NewDevice(e.t)
@@ -345,7 +348,7 @@ func (e *escalation) keep(h *holder) {
 	}
 }
 
-// replace puts another account in the place of one that was deleted.
+// replace creates another account in place of a deleted one.
 func (e *escalation) replace(h *holder) {
 	e.t.Helper()
 	h.owner.ID = h.another()
@@ -355,7 +358,7 @@ func (e *escalation) replace(h *holder) {
 	e.furnish(h)
 }
 
-// typed gives an admin a password to sign in with, and answers the address.
+// typed gives an admin a password to sign in with, and returns its address.
 func (e *escalation) typed(h *holder) (email string) {
 	e.t.Helper()
 	admin := testkit.Decode[admin.Admin](e.root.Do("PATCH", h.owner.URL(), map[string]any{"password": password}).Want(200))
@@ -367,19 +370,19 @@ func (e *escalation) ofIntegration(a *asker, name string) *holder {
 	h := &holder{name: name, owner: principal.Owner{Type: principal.Client}, integration: a.of.owner.ID}
 	h.another = func() int64 {
 		e.t.Helper()
-		e.made++
-		h.email = path("e%d@example.com", e.made)
+		e.count++
+		h.email = path("e%d@example.com", e.count)
 		return a.client.Do("POST", "/client", order(h.email)).Want(200).ID()
 	}
 	h.owner.ID = h.another()
 	return h
 }
 
-// attempts are what a key tries with an account.
+// attempts returns what a key tries with an account.
 func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
-	e.made++
+	e.count++
 	root, url, db := e.root, h.owner.URL(), e.p.Databases[identity.Name]
-	fresh := path("fresh%d", e.made)
+	fresh := path("fresh%d", e.count)
 	keyBound := func(key keys.APIKey) *principal.Grants {
 		if key.Bound == nil {
 			return nil
@@ -387,15 +390,15 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		bound := principal.ParseGrants(*key.Bound)
 		return &bound
 	}
-	compare := func(what string, is, want *principal.Grants) {
+	compare := func(label string, is, want *principal.Grants) {
 		if (is == nil) != (want == nil) || is != nil && *is != *want {
-			e.t.Errorf("%s, which can %s, %s %s: got the bound %v, want %v", a.name, told(a.can()), what, h.name, is, want)
+			e.t.Errorf("%s, which can %s, %s %s: got the bound %v, want %v", a.name, describeGrants(a.effective()), label, h.name, is, want)
 		}
 	}
 	all = append(
 		all,
 		attempt{
-			what:   "make a key for",
+			label:  "make a key for",
 			method: "POST",
 			path:   "/auth/key",
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
@@ -404,13 +407,13 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 				compare("makes a key for", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, nil))
 			},
 		},
-		attempt{what: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
+		attempt{label: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
 	)
 	if a.of == h {
 		all = append(
 			all,
 			attempt{
-				what:   "make a security key for",
+				label:  "make a security key for",
 				method: "POST",
 				path:   "/auth/verify/auth",
 				body:   `{"method": 3}`,
@@ -422,18 +425,18 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		)
 	}
 	if a.of != h || h.owner.Type != principal.Integration { // which has no panel
-		all = append(all, attempt{what: "make a link for", method: "GET", path: "/auth/sso?owner=" + url, may: a.acts})
+		all = append(all, attempt{label: "make a link for", method: "GET", path: "/auth/sso?owner=" + url, may: a.acts})
 	}
 	if h.owner.Type != principal.Client {
 		for _, leaf := range []string{"network.groups read", "users.admins write", "pxe.installs write"} {
 			more := principal.ParseGrants([]string{leaf})
-			if h.holds.Holds(more) || a.of == h && a.writes(h) && a.can().Holds(more) {
+			if h.holds.Holds(more) || a.of == h && a.writes(h) && a.effective().Holds(more) {
 				continue
 			}
 			all = append(
 				all,
 				attempt{
-					what:   "give " + leaf + " to",
+					label:  "give " + leaf + " to",
 					method: "PATCH",
 					path:   url + "/permission",
 					body:   principal.SetOf(h.holds | more),
@@ -447,7 +450,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 		return all
 	}
 	ends := a.writes                      // disables and deletes
-	if h.owner.Type == principal.Client { // an admin's work, which he also does from the panel that a link has led him to
+	if h.owner.Type == principal.Client { // an admin's work, which an admin also does from the panel that a link has led to
 		ends = a.governs
 	}
 	if a.spare == 0 {
@@ -460,14 +463,14 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	all = append(
 		all,
 		attempt{
-			what:   "edit a key of",
+			label:  "edit a key of",
 			method: "PATCH",
 			path:   path("/auth/key/%d", h.key),
 			body:   map[string]any{"name": fresh},
 			may:    a.writesKeys,
 		},
 		attempt{
-			what:   "set the value of a key of",
+			label:  "set the value of a key of",
 			method: "PATCH",
 			path:   path("/auth/key/%d", h.key),
 			body:   map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
@@ -478,7 +481,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			},
 		},
 		attempt{
-			what:   "take a key of",
+			label:  "take a key of",
 			method: "PATCH",
 			path:   path("/auth/key/%d", h.moved),
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}},
@@ -489,7 +492,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			},
 		},
 		attempt{
-			what:   "give a key to",
+			label:  "give a key to",
 			method: "PATCH",
 			path:   path("/auth/key/%d", a.spare),
 			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
@@ -501,7 +504,7 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			},
 		},
 		attempt{
-			what:   "disable",
+			label:  "disable",
 			method: "PATCH",
 			path:   url,
 			body:   map[string]any{"name": h.name, "disabled": true},
@@ -509,12 +512,12 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			undo:   func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) },
 		},
 	)
-	remove := attempt{what: "delete", method: "DELETE", path: url, may: ends, undo: func() { e.replace(h) }}
+	remove := attempt{label: "delete", method: "DELETE", path: url, may: ends, undo: func() { e.replace(h) }}
 	if h.owner.Type == principal.Integration {
 		return append(
 			all,
 			attempt{
-				what:   "rename",
+				label:  "rename",
 				method: "PATCH",
 				path:   url,
 				body:   map[string]any{"name": fresh},
@@ -527,19 +530,19 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	return append(
 		all,
 		attempt{
-			what:   "have a link mailed to",
+			label:  "have a link mailed to",
 			method: "POST",
 			path:   "/auth/password-reset",
 			body:   map[string]any{"type": h.owner.Type, "email": h.email},
 			may:    func(*holder) bool { return true },
 			look: func(answer *testkit.Response) {
 				if shown := testkit.Decode[login.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
-					e.t.Errorf("%s, which can %s, mails a link to %s: got shown %t, want %t", a.name, told(a.can()), h.name, shown, !shown)
+					e.t.Errorf("%s, which can %s, mails a link to %s: got shown %t, want %t", a.name, describeGrants(a.effective()), h.name, shown, !shown)
 				}
 			},
 		},
 		attempt{
-			what:   "change the address of",
+			label:  "change the address of",
 			method: "PATCH",
 			path:   url,
 			body:   map[string]any{"email": fresh + "@example.com"},
@@ -547,65 +550,67 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 			undo:   func() { h.email = fresh + "@example.com" },
 		},
 		attempt{
-			what:   "change the password of",
+			label:  "change the password of",
 			method: "PATCH",
 			path:   url,
 			body:   map[string]any{"password": fresh + " walks home in the rain"},
 			may:    a.writes,
 		},
 		attempt{
-			what:   "remove an authenticator of",
+			label:  "remove an authenticator of",
 			method: "PATCH",
 			path:   path("/auth/verify/auth/%d", h.factor),
 			body:   map[string]any{"verified": false},
 			may:    a.writesFactors,
 			undo:   func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) },
 		},
-		attempt{what: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: nobody},
+		attempt{label: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: isNever},
 		attempt{
-			what:   "call a security key otherwise of",
+			label:  "call a security key otherwise of",
 			method: "PATCH",
 			path:   path("/auth/verify/auth/%d", h.passkey),
 			body:   map[string]any{"name": fresh},
 			may:    a.writesFactors,
 		},
 		attempt{
-			what:   "ask for the signature of a security key of",
+			label:  "ask for the signature of a security key of",
 			method: "POST",
 			path:   path("/auth/verify/auth/%d/code", h.passkey),
 			body:   "{}",
-			may:    nobody,
+			may:    isNever,
 		},
 		attempt{
-			what:    "register a security key of one's own for",
+			label:   "register a security key of one's own for",
 			method:  "PATCH",
 			path:    path("/auth/verify/auth/%d", h.unmade),
 			body:    secondfactor.VerifyBody(secondfactor.NewDevice(e.t).Create(h.options)),
-			may:     nobody,
+			may:     isNever,
 			writers: true,
 		},
 		attempt{
-			what:   "be asked for a new security key of",
+			label:  "be asked for a new security key of",
 			method: "POST",
 			path:   path("/auth/verify/auth/%d/code", h.unmade),
 			body:   "{}",
-			may:    nobody,
+			may:    isNever,
 		},
 		attempt{
-			what:   "remove a security key of",
+			label:  "remove a security key of",
 			method: "DELETE",
 			path:   path("/auth/verify/auth/%d", h.passkey),
 			may:    a.writesFactors,
 			undo:   func() { e.keep(h) },
 		},
-		attempt{what: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() { e.secure(h) }},
+		attempt{label: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() { e.secure(h) }},
 		remove,
 	)
 }
 
-func nobody(*holder) bool { return false }
+// isNever is the rule of an attempt that no key may make.
+func isNever(*holder) bool { return false }
 
-func told(g principal.Grants) string {
+// describeGrants returns the permissions as text, for failures.
+func describeGrants(g principal.Grants) string {
 	if g == principal.All {
 		return "everything"
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// kept are the tables that a restored schema keeps as the backup has them.
+// kept are the tables that a restored schema keeps as they are in the backup.
 var kept = strings.Fields(`
 	change change_reader consumer history idempotency_stripe job_runner key_check lock message_taken migrating ref sequencer
 	migration migration_checksum migration_river migration_shared river_leader river_migration river_notification river_queue
@@ -23,21 +23,20 @@ var kept = strings.Fields(`
 	boot_script dhcp_server driver file_server install_mac install_request iso iso_edition preseed profile profile_driver profile_shell_after profile_shell_during shell_script site_agent stored_file stored_piece stored_prefix
 	acme_account email_message email_template integration license log log_checkpoint log_countersigned log_head log_target package part part_type setting setting_group ssl theme todo webhook webhook_delivery webhook_event`)
 
-// What counts for a while, or is on its way, is not to come back with a backup: so each table is one that a restore empties, or
-// one that it is known to keep.
+// Temporary data must not return with a backup. So a restore deletes each table's rows, or the table is listed in kept.
 func TestRestoreKnowsAllTables(t *testing.T) {
 	t.Parallel()
-	var forgotten []string
+	var deleted []string
 	for _, statement := range deleteTemporary {
 		for _, named := range regexp.MustCompile(`(?:DELETE FROM|UPDATE) (\w+)`).FindAllStringSubmatch(statement, -1) {
-			forgotten = append(forgotten, named[1])
+			deleted = append(deleted, named[1])
 		}
 	}
 	services := make([]testkit.Service, len(Services))
 	for n, s := range Services {
 		services[n] = testkit.Service{Name: s.Name, Migrations: s.Migrations}
 	}
-	there := map[string]bool{}
+	existing := map[string]bool{}
 	for name, url := range testkit.Databases(t, services...) {
 		conn, err := pgx.Connect(t.Context(), url.Reveal())
 		if err != nil {
@@ -57,15 +56,15 @@ func TestRestoreKnowsAllTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, table := range tables {
-			there[table] = true
-			if !slices.Contains(forgotten, table) && !slices.Contains(kept, table) {
+			existing[table] = true
+			if !slices.Contains(deleted, table) && !slices.Contains(kept, table) {
 				t.Errorf("got the table %s of %s, want it known to a restore. Where its rows expire or are on their way, add a statement to "+
 					"deleteTemporary in history.go; else add the table to kept in forget_test.go.", table, name)
 			}
 		}
 	}
-	for _, table := range slices.Concat(forgotten, kept) {
-		if !there[table] {
+	for _, table := range slices.Concat(deleted, kept) {
+		if !existing[table] {
 			t.Errorf("got no table %s, want each table in deleteTemporary and kept to exist", table)
 		}
 	}

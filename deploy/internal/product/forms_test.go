@@ -15,8 +15,8 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestEveryForm makes and edits an item of each resource once with the examples as JSON has them, and once, in another
-// installation, as forms and PHP would send them. The same comes of it.
+// TestEveryForm creates and edits an item of each resource with the examples as JSON, and in another installation as forms
+// and PHP would send them. The results must be the same.
 func TestEveryForm(t *testing.T) {
 	t.Parallel()
 	asJSON, asForm := everyItem(t, func(o rest.Operation) any { return o.Example }), everyItem(t, formOf)
@@ -30,13 +30,13 @@ func TestEveryForm(t *testing.T) {
 	}
 }
 
-// everyItem is what comes of each operation that makes or edits an item.
+// everyItem returns the result of each operation that creates or edits an item.
 func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 	t.Helper()
 	p, c := producttest.Start(t)
 	w := newWalk(t, p, c)
 	for i := range w.operations {
-		if o := &w.operations[i]; makes(*o) {
+		if o := &w.operations[i]; creates(*o) {
 			o.Example, _ = json.Marshal(body(*o))
 		}
 	}
@@ -44,7 +44,7 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 	items := map[string]string{}
 	for _, o := range w.operations {
 		switch {
-		case makes(o):
+		case creates(o):
 			items["POST "+o.Path] = w.shown(o)
 		case edits(o):
 			w.c.Do(o.Method, w.item(o.Path), body(o)).Want(200)
@@ -54,7 +54,7 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 	return items
 }
 
-// shown is an item with its version, without when it was made.
+// shown returns an item with its version, and without its timestamps.
 func (w *walk) shown(o rest.Operation) string {
 	w.t.Helper()
 	producttest.Followed(w.t, w.p)
@@ -71,14 +71,14 @@ func (w *walk) shown(o rest.Operation) string {
 	return testkit.JSON(item) + answer.Header.Get("ETag")
 }
 
-// single is the item that is answered, also as the only one of an array.
+// single returns the item of a response, or the only item of an array.
 func single(answer *testkit.Response) map[string]any {
 	one := *answer
 	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
 	return testkit.Decode[map[string]any](&one)
 }
 
-// formOf is an operation's example as a form would send it.
+// formOf returns an operation's example as a form would send it.
 func formOf(o rest.Operation) any {
 	var value map[string]any
 	d := json.NewDecoder(strings.NewReader(string(o.Example)))
@@ -94,8 +94,8 @@ func formOf(o rest.Operation) any {
 func asForm(value any, name string, secrets []string) any {
 	switch value := value.(type) {
 	case map[string]any:
-		if moment, ok := value["iso_8601"]; ok {
-			return moment
+		if timestamp, ok := value["iso_8601"]; ok {
+			return timestamp
 		}
 		form := map[string]any{}
 		for inner, v := range value {
@@ -118,7 +118,7 @@ func asForm(value any, name string, secrets []string) any {
 		if value != "" && strings.Trim(value, "0123456789") == "" {
 			return json.Number(value)
 		}
-		if slices.Contains(secrets, name) || strings.Contains(value, "{{") { // of which nothing is cut off
+		if slices.Contains(secrets, name) || strings.Contains(value, "{{") { // shown whole
 			return value
 		}
 		return value + " \t"
@@ -127,10 +127,10 @@ func asForm(value any, name string, secrets []string) any {
 	}
 }
 
-// TestEverySameAgain sends each item back as it was read, whole: that changes neither its version nor the log.
-func TestEverySameAgain(t *testing.T) { producttest.Together(t, testEverySameAgain) }
+// TestEveryUnchangedEdit sends each item back as it was read. That changes neither its version nor the log.
+func TestEveryUnchangedEdit(t *testing.T) { producttest.Together(t, testEveryUnchangedEdit) }
 
-func testEverySameAgain(t *testing.T, p *product.Product, c *testkit.Client) {
+func testEveryUnchangedEdit(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	tried := 0

@@ -10,24 +10,24 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// For ten minutes a session changes what the account signs in with as it is; later, and by any other key, that takes the password, and what
-// needs a second factor takes a code that the same session confirmed.
+// For ten minutes, a session may change how its account signs in. After that, or with another key, the change needs the
+// password. With a second factor, it also needs a code that the same session confirmed.
 func TestFreshAndStale(t *testing.T) { shared(t, testFreshAndStale) }
 
 func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 	const first, second, third = password, newPassword, "nine blue kettles in a barn"
-	for who, leaf := range map[string]string{"client": "", "admin": "{}", "lead": usersAdmins} {
-		t.Run(who, func(t *testing.T) {
+	for name, leaf := range map[string]string{"client": "", "admin": "{}", "lead": usersAdmins} {
+		t.Run(name, func(t *testing.T) {
 			c, kind := c.WithT(t), "admin"
 			if leaf == "" {
 				kind = "client"
 			}
-			email := who + "@example.com"
+			email := name + "@example.com"
 			self := path("/%s/%d", kind, newPerson(t, c, kind, email))
 			if leaf != "" {
 				c.Do("PATCH", self+"/permission", leaf).Want(200)
 			}
-			writesEmail := who != "admin"
+			writesEmail := name != "admin"
 			_, fresh := signIn(t, c, loginOf(kind, email, first))
 			lasting := c.WithKey(testkit.Decode[keys.APIKey](fresh.Do("POST", "/auth/key", `{"name": "lasting"}`).Want(200)).Key)
 			acting := lasting
@@ -36,8 +36,8 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 					testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": self}}).Want(200)).Key,
 				)
 			}
-			for _, wrong := range []map[string]any{{"password": second}, {"password": second, "current_password": "who knows"}} {
-				lasting.Do("PATCH", self, wrong).WantErrors("/current_password", "wrong")
+			for _, body := range []map[string]any{{"password": second}, {"password": second, "current_password": "who knows"}} {
+				lasting.Do("PATCH", self, body).WantErrors("/current_password", "wrong")
 			}
 			if writesEmail {
 				lasting.Do("PATCH", self, map[string]any{"email": "other-" + email}).WantErrors("/current_password", "wrong")
@@ -81,28 +81,28 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 				caller.Do("GET", opened, nil).Want(404)
 				caller.Do("PATCH", opened, map[string]any{"token": app.Code()}).Want(404)
 			}
-			takenOff := func(c *testkit.Client) (answers []*testkit.Response) {
+			removeFactors := func(c *testkit.Client) (responses []*testkit.Response) {
 				if kind == "client" {
-					answers = append(answers, c.Do("PATCH", self, `{"verify": {"require": false}}`))
+					responses = append(responses, c.Do("PATCH", self, `{"verify": {"require": false}}`))
 				}
-				return append(answers, c.Do("DELETE", app.Path(), nil))
+				return append(responses, c.Do("DELETE", app.Path(), nil))
 			}
 			if kind == "client" {
 				stale.Do("PATCH", self, `{"verify": {"require": true}}`).Want(200)
 			}
-			for _, caller := range []*testkit.Client{fresh, other, lasting, stale} { // of which none has confirmed a code of late
-				for _, answer := range takenOff(caller) {
-					answer.Want(403)
+			for _, caller := range []*testkit.Client{fresh, other, lasting, stale} { // none has confirmed a code recently
+				for _, response := range removeFactors(caller) {
+					response.Want(403)
 				}
 			}
 			fresh.Do("PATCH", opened, map[string]any{"token": app.Code()}).Want(200)
 			for _, caller := range []*testkit.Client{other, lasting, stale} {
-				for _, answer := range takenOff(caller) {
-					answer.Want(403)
+				for _, response := range removeFactors(caller) {
+					response.Want(403)
 				}
 			}
-			for _, answer := range takenOff(fresh) {
-				answer.Want(200)
+			for _, response := range removeFactors(fresh) {
+				response.Want(200)
 			}
 			signIn(t, c, loginOf(kind, email, third))
 		})

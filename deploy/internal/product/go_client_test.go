@@ -16,12 +16,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// TestGoClient makes every call that there is with the generated client, with the examples as the document has them. The
-// client's types hold all that is sent and answered.
+// TestGoClient calls every operation by the generated client, with the document's examples. The client's types must hold all
+// that is sent and received.
 func TestGoClient(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
-	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}
+	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
 	caller := &goCaller{walk: w.walk, api: reflect.ValueOf(producttest.API(t, c)), document: served(t, c)}
 	viewed := false
 	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == http.StatusOK })
@@ -51,7 +51,7 @@ type goCaller struct {
 	calls    int
 }
 
-// do makes the call of an operation on the items that were created.
+// do calls an operation on the created items.
 func (g *goCaller) do(o rest.Operation) *testkit.Response {
 	g.t.Helper()
 	g.calls++
@@ -74,7 +74,7 @@ func (g *goCaller) do(o rest.Operation) *testkit.Response {
 			g.t.Errorf("%s: got %s, want the answer %s", described.OperationID, read, answer.Text)
 		}
 	}
-	if makes(o) && answer.Status == http.StatusOK {
+	if creates(o) && answer.Status == http.StatusOK {
 		g.created(g.item(o.Path), answer.ID())
 	}
 	return answer
@@ -82,20 +82,20 @@ func (g *goCaller) do(o rest.Operation) *testkit.Response {
 
 func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, method reflect.Type) []reflect.Value {
 	g.t.Helper()
-	given := []reflect.Value{reflect.ValueOf(g.t.Context())}
+	arguments := []reflect.Value{reflect.ValueOf(g.t.Context())}
 	path, item := strings.Split(o.Path, "/"), strings.Split(g.item(o.Path), "/")
 	for i := range path {
 		if parameter.MatchString(path[i]) {
-			id := reflect.New(method.In(len(given)))
+			id := reflect.New(method.In(len(arguments)))
 			if _, err := fmt.Sscan(item[i], id.Interface()); err != nil {
 				g.t.Fatal(err)
 			}
-			given = append(given, id.Elem())
+			arguments = append(arguments, id.Elem())
 		}
 	}
-	for _, wanted := range slices.Collect(method.Ins())[len(given) : method.NumIn()-1] {
+	for _, wanted := range slices.Collect(method.Ins())[len(arguments) : method.NumIn()-1] {
 		if wanted.Kind() == reflect.Pointer { // to what goes into the query and the header
-			given = append(given, reflect.New(wanted.Elem()))
+			arguments = append(arguments, reflect.New(wanted.Elem()))
 			continue
 		}
 		body := described.RequestBody.Value.Content["application/json"]
@@ -110,9 +110,9 @@ func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, me
 		if sent := testkit.JSON(typed.Interface()); !reflect.DeepEqual(anything(g.t, sent), anything(g.t, example)) {
 			g.t.Errorf("%s: got the body %s, want %s", described.OperationID, sent, example)
 		}
-		given = append(given, typed.Elem())
+		arguments = append(arguments, typed.Elem())
 	}
-	return given
+	return arguments
 }
 
 func anything(t testing.TB, text string) (value any) {

@@ -115,13 +115,13 @@ func (h *history) findNumbers(ctx context.Context, db, log *pg.DB, name string) 
 }
 
 // deleteTemporary are the statements that end whatever counted only for a while when the backup was made:
-//   - stored responses to requests that may be sent again
-//   - deletions that had begun
-//   - messages, because their receivers have them
-//   - jobs, because they ran after the backup; an operator sees them as cancelled, and can retry one
-//   - sessions, codes and recovery codes, because they may have been ended or used since
-//   - challenges of a certificate authority
-//   - uploads, because a part of their file may be missing
+//   - Stored responses to requests that may be sent again.
+//   - Deletions that had begun.
+//   - Messages, because their receivers have them.
+//   - Jobs, because they ran after the backup. An operator sees them as cancelled, and can retry one.
+//   - Sessions, codes and recovery codes, because they may have been ended or used since.
+//   - Challenges of a certificate authority.
+//   - Uploads, because a part of their file may be missing.
 var deleteTemporary = []string{
 	"DELETE FROM idempotency",
 	"DELETE FROM closing",

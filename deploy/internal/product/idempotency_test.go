@@ -25,9 +25,9 @@ func TestIdempotency(t *testing.T) { both(t, testIdempotency) }
 func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	body := `{"name": "once", "speed": 1}`
 	first := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
-	again := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
-	if again.Text != first.Text || again.Header.Get("ETag") != first.Header.Get("ETag") {
-		t.Errorf("got %s, want %s with the same ETag", again.Text, first.Text)
+	repeated := c.Do("POST", "/port-speed", body, idempotencyKey, "a").Want(200)
+	if repeated.Text != first.Text || repeated.Header.Get("ETag") != first.Header.Get("ETag") {
+		t.Errorf("got %s, want %s with the same ETag", repeated.Text, first.Text)
 	}
 	c.Do("POST", "/port-speed", body, idempotencyKey, "b").WantErrors("/name", "taken") // another value asks for another one
 	used := "This Idempotency-Key was used for another request."
@@ -41,11 +41,11 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	other.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken") // and so does another caller
 	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
 	bounded, key := c.WithKey(newKey(t, c, "sister")), `{"name": "made"}`
-	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
-	if again := testkit.Decode[keys.APIKey](
+	created := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
+	if repeated := testkit.Decode[keys.APIKey](
 		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
-	); again.ID == made.ID ||
-		again.Key == made.Key {
+	); repeated.ID == created.ID ||
+		repeated.Key == created.Key {
 		t.Error("got the first key's answer for another key of the owner, want its own")
 	}
 	// What was refused was not answered: it may be tried again, mended.
@@ -79,20 +79,20 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
-// The answer is given again when what was asked for would be refused by now.
+// A repeated request gets the stored response even if the request would be refused by now.
 func TestReplayAfterExpiry(t *testing.T) { shared(t, testReplayAfterExpiry) }
 
 func testReplayAfterExpiry(t *testing.T, _ *product.Product, c *testkit.Client) {
 	body := map[string]any{"name": "short"}
 	at, first := soonExpiring(c, body, idempotencyKey, "a")
 	time.Sleep(time.Until(at))
-	if again := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
-		t.Errorf("got %s, want %s", again.Text, first.Text)
+	if repeated := c.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); repeated.Text != first.Text {
+		t.Errorf("got %s, want %s", repeated.Text, first.Text)
 	}
 	c.Do("POST", "/auth/key", body, idempotencyKey, "b").WantErrors("/expires_at", "out_of_range")
 }
 
-// Who may not make a key any more is not given the answer of a time when he might.
+// A caller that may not create keys any more does not get the stored response from before.
 func TestReplayAfterRevocation(t *testing.T) { shared(t, testReplayAfterRevocation) }
 
 func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -100,17 +100,17 @@ func testReplayAfterRevocation(t *testing.T, _ *product.Product, c *testkit.Clie
 	id, eve := newAdmin(t, c, "eve", usersAdmins)
 	body := map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}
 	first := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200)
-	if again := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); again.Text != first.Text {
-		t.Errorf("got %s, want %s", again.Text, first.Text)
+	if repeated := eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(200); repeated.Text != first.Text {
+		t.Errorf("got %s, want %s", repeated.Text, first.Text)
 	}
 	c.Do("PATCH", path("/admin/%d/permission", id), `{"users": {"admins": {"read": false, "write": false}}}`).Want(200)
 	eve.Do("POST", "/auth/key", body, idempotencyKey, "a").Want(403)
 }
 
-// Twins at the same time make one item, and all get its answer.
-func TestTwins(t *testing.T) { shared(t, testTwins) }
+// Equal requests at the same time create one item, and all get its response.
+func TestRepeatedAtOnce(t *testing.T) { shared(t, testRepeatedAtOnce) }
 
-func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
+func testRepeatedAtOnce(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const rounds, twins = 5, 32
 	_, c = newAdmin(t, c, "twins", `{}`)
 	for round := range rounds {
@@ -133,7 +133,7 @@ func testTwins(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 }
 
-// A dump of the database holds no secret that an answer or a request held.
+// A dump of the database holds no secret of a request or a response.
 func TestDumpHoldsNoSecret(t *testing.T) { both(t, testDumpHoldsNoSecret) }
 
 func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -168,19 +168,19 @@ func testDumpHoldsNoSecret(t *testing.T, p *product.Product, c *testkit.Client) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			for what, value := range secrets {
+			for secretName, value := range secrets {
 				if dump := strings.Join(texts, "\n"); strings.Contains(dump, value) || strings.Contains(dump, fmt.Sprintf("%x", value)) {
-					t.Errorf("got %s in %s.%s, want no secret there", what, name, table)
+					t.Errorf("got %s in %s.%s, want no secret there", secretName, name, table)
 				}
 			}
 		}
 	}
 }
 
-// A request whose twin does not come to an end is told to come back, and holds no connection meanwhile.
-func TestTwinIsStuck(t *testing.T) { both(t, testTwinIsStuck) }
+// A request is told to try again later while an equal one runs, and holds no connection meanwhile.
+func TestRepeatedWhileRunning(t *testing.T) { both(t, testRepeatedWhileRunning) }
 
-func testTwinIsStuck(t *testing.T, p *product.Product, c *testkit.Client) {
+func testRepeatedWhileRunning(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
 	body := `{"group": 1, "address": "10.0.0.1"}`

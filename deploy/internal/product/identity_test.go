@@ -21,21 +21,21 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	const value = "a-key-that-another-panel-made-0001"
 	c.WithKey(value).Do("GET", "/auth/key/current", nil).Want(401)
 
-	made := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
-	if made.Key != value {
-		t.Fatalf("got %+v, want the key %s", made, value)
+	created := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": "old", "key": value}).Want(200))
+	if created.Key != value {
+		t.Fatalf("got %+v, want the key %s", created, value)
 	}
 	becomes(t, c.WithKey(value), "/auth/key/current", 200)
 
 	_, few := newAdmin(t, c, "few", `{}`)
 	few.Do("POST", "/auth/key", map[string]any{"name": "x", "key": value + "x"}).Want(403)
-	mine := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
-	few.Do("PATCH", path("/auth/key/%d", mine), map[string]any{"name": "x", "key": value + "x"}).Want(403)
+	ownKey := testkit.Decode[keys.APIKey](few.Do("GET", "/auth/key/current", nil)).ID
+	few.Do("PATCH", path("/auth/key/%d", ownKey), map[string]any{"name": "x", "key": value + "x"}).Want(403)
 
 	const next = "a-key-that-another-panel-made-0002"
 	c.WithKey(next).Do("GET", "/auth/key/current", nil).Want(401)
 	if edited := testkit.Decode[keys.APIKey](
-		c.Do("PATCH", path("/auth/key/%d", made.ID), map[string]any{"name": "old", "key": next}).Want(200),
+		c.Do("PATCH", path("/auth/key/%d", created.ID), map[string]any{"name": "old", "key": next}).Want(200),
 	); edited.Key != next {
 		t.Fatalf("got %+v, want the key %s", edited, next)
 	}
@@ -43,20 +43,20 @@ func testImportedKey(t *testing.T, _ *product.Product, c *testkit.Client) {
 	becomes(t, c.WithKey(next), "/auth/key/current", 200)
 }
 
-// soonExpiring makes a key that expires as soon as there was time to make it, and answers when.
-func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, made *testkit.Response) {
+// soonExpiring creates a key that expires as soon as the time for its creation has passed, and returns when.
+func soonExpiring(c *testkit.Client, body map[string]any, headers ...string) (at time.Time, created *testkit.Response) {
 	for life := 2 * time.Second; ; life *= 2 {
 		at = time.Now().Add(life)
 		body["expires_at"] = rest.Timestamp{Time: at}
-		made = c.Do("POST", "/auth/key", body, headers...)
-		if made.Status == 200 || life > time.Minute {
-			return at, made.Want(200)
+		created = c.Do("POST", "/auth/key", body, headers...)
+		if created.Status == 200 || life > time.Minute {
+			return at, created.Want(200)
 		}
-		made.WantErrors("/expires_at", "out_of_range") // it took longer than that
+		created.WantErrors("/expires_at", "out_of_range") // it took longer than that
 	}
 }
 
-// What is revoked stays revoked, and what is granted works: a moment after the answer.
+// Revocations and grants take effect a moment after their response.
 func TestRevocation(t *testing.T) { shared(t, testRevocation) }
 
 func testRevocation(t *testing.T, _ *product.Product, c *testkit.Client) {

@@ -84,13 +84,13 @@ func (b *boot) set() {
 	b.client = b.c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200).ID()
 }
 
-// target is a machine that is to be installed.
+// target is a machine to install.
 type target struct {
 	id, entity   int64
 	mac, address string
 }
 
-// install asks for a machine's installation.
+// install requests a machine's installation.
 func (b *boot) install(more string) target {
 	b.Helper()
 	b.macs++
@@ -121,7 +121,7 @@ func (b *boot) until(m target, status string) (i install.Install) {
 	return i
 }
 
-// gets has a machine boot again and again until the agent, which was told of it, gives it a script that has a text in it.
+// gets lets a machine boot repeatedly, until the agent knows of the install and sends a script that contains text.
 func (b *boot) gets(m target, text string) (script string) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
@@ -134,19 +134,19 @@ func (b *boot) gets(m target, text string) (script string) {
 	return script
 }
 
-// starts has a machine boot until it gets its boot script, and answers its token.
+// starts lets a machine boot until it gets its boot script, and returns the script's token.
 func (b *boot) starts(m target) (token string) {
 	b.Helper()
 	return tokenIn(b.gets(m, "kernel"))
 }
 
-// tokenIn is the token in a boot script.
+// tokenIn returns the token in a boot script.
 func tokenIn(script string) string { return inScript.FindStringSubmatch(script)[1] }
 
 var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
-// What becomes of an install reaches the other services: network and clients keep what it needs, the log and the to-do list follow
-// it, billing hears of it by its webhook, and the client by mail. Once it is over, the machine leaves the address with its entity.
+// An install's progress reaches the other services. Network and clients keep the items that it needs, the log and the to-do
+// list follow it, billing gets a webhook, and the client gets a mail. After its end, its address is free again.
 func TestInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
@@ -204,8 +204,8 @@ func TestInstalls(t *testing.T) {
 	testkit.Eventually(t, "the machine has no address", has(""))
 }
 
-// What machines report is taken once, also where several processes ask and one of them ends.
-func TestReportsAreTakenOnce(t *testing.T) {
+// A machine's report is applied once, even if several processes fetch it and one of them ends.
+func TestReportsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	all, c := producttest.Products(t, 2, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
 	b := &boot{T: t, product: all[0], c: c, agent: agenttest.NewBootAgent(t, agentKey)}
@@ -226,10 +226,10 @@ func TestReportsAreTakenOnce(t *testing.T) {
 		Scan(&requests); err != nil {
 		t.Fatal(err)
 	}
-	if said := len(
+	if mails := len(
 		b.agent.Reports(),
-	); int64(said) != requests || len(i.Requests) != min(said, 100) ||
+	); int64(mails) != requests || len(i.Requests) != min(mails, 100) ||
 		i.Requests[0].Kind != siteagent.EventDone {
-		t.Errorf("got %d reports, %d taken and %+v shown, want all taken and the last 100 shown", said, requests, i.Requests)
+		t.Errorf("got %d reports, %d taken and %+v shown, want all taken and the last 100 shown", mails, requests, i.Requests)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/integration"
 )
 
-// newIntegration makes an integration that holds these leaves, and answers a client with its key.
+// newIntegration creates an integration with these permissions, and returns a client with its key.
 func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (id int64, client *testkit.Client) {
 	t.Helper()
 	id = c.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
@@ -25,7 +25,7 @@ func newIntegration(t *testing.T, c *testkit.Client, name, permissions string) (
 	return id, c.WithKey(keyOf(t, c, path("/integration/%d", id)))
 }
 
-// keyOf is a new key of an account.
+// keyOf creates a key of an account.
 func keyOf(t *testing.T, c *testkit.Client, account string) string {
 	t.Helper()
 	return testkit.Decode[keys.APIKey](
@@ -83,7 +83,8 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
-// An integration that is deleted with detach=true is closed at once, is taken from its clients, however many there are, and is gone.
+// An integration that is deleted with detach=true stops working at once. Then a job removes it from its clients, however
+// many they are, and deletes it.
 func TestDetachedIntegration(t *testing.T) { both(t, testDetachedIntegration) }
 
 func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -133,12 +134,12 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		is.Integration != nil {
 		t.Errorf("got the client %+v, want no billing id and no integration", is)
 	}
-	var left, most int
+	var left, maxLeft int
 	err := db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM client WHERE integration_id IS NOT NULL "+
 		"OR billing_id IS NOT NULL), (SELECT max(n) FROM (SELECT count(*) AS n FROM change WHERE type = 'client.edited' GROUP BY at) same)").
-		Scan(&left, &most)
-	if err != nil || left > 0 || most > 100 {
-		t.Errorf("got %d clients left and %d detached at once (%v), want none left and at most 100 at once", left, most, err)
+		Scan(&left, &maxLeft)
+	if err != nil || left > 0 || maxLeft > 100 {
+		t.Errorf("got %d clients left and %d detached at once (%v), want none left and at most 100 at once", left, maxLeft, err)
 	}
 	producttest.Drain(t, p)
 	logged := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=client.edited", nil).Want(200))
@@ -155,7 +156,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		t.Errorf(`got %s, want the deletion of "Shop"`, text)
 	}
 
-	// One whose job was lost with an old backup goes on, too, as one of which there is nothing to detach.
+	// An integration whose job was lost with an old backup is deleted, too: nothing is left to detach.
 	id = c.Do("POST", "/integration", `{"name": "Second shop"}`).Want(200).ID()
 	c.Do("POST", "/client", order("third@example.com", "integration_id", id)).Want(200)
 	testkit.Execute(t, p.Databases[system.Name], "UPDATE integration SET detaching = true WHERE id = $1", id)
@@ -164,13 +165,13 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	testkit.Eventually(t, "the third one is gone", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
 
-// Nobody lifts himself by an integration: neither by granting what he lacks, nor by its keys or its account, where it holds
-// what he lacks.
+// No admin extends its own rights by an integration: neither by granting permissions that it lacks, nor by the keys or the
+// account of an integration that has them.
 func TestNoPrivilegeEscalationByAnIntegration(t *testing.T) {
-	both(t, testNobodyLiftsHimselfByAnIntegration)
+	both(t, testNoPrivilegeEscalationByAnIntegration)
 }
 
-func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *testkit.Client) {
+func testNoPrivilegeEscalationByAnIntegration(t *testing.T, _ *product.Product, c *testkit.Client) {
 	id, shop := newIntegration(
 		t,
 		c,
@@ -196,7 +197,7 @@ func testNobodyLiftsHimselfByAnIntegration(t *testing.T, _ *product.Product, c *
 	other := eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID()
 	eve.Do("PATCH", path("/integration/%d/permission", other), `{"system": {"integrations": {"write": true}}}`).Want(200)
 
-	// A key that she made is bound by what she held, whatever the integration comes to hold.
+	// A key that the admin created is bound by its permissions, whatever the integration gets later.
 	bound := c.WithKey(keyOf(t, eve, path("/integration/%d", other)))
 	c.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).Want(200)
 	time.Sleep(100 * time.Millisecond)

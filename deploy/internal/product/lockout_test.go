@@ -18,8 +18,9 @@ import (
 	"github.com/ironplane/ironplane/services/identity/login"
 )
 
-// However many callers guess at passwords, logins from known devices are compared, and callers with a session are answered.
-func TestGuessesLeaveRoom(t *testing.T) {
+// However many callers guess passwords, an account that signs in from a known address has its password compared, and
+// requests with a key are served.
+func TestGuessesBlockNoSignIn(t *testing.T) {
 	t.Parallel()
 	asInProduction := service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}}
 	p, c := producttest.StartWith(t, testkit.Redis(t), asInProduction)
@@ -40,8 +41,9 @@ func TestGuessesLeaveRoom(t *testing.T) {
 		r.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", n)
 		w := httptest.NewRecorder()
 		defer func() {
-			if gone := recover(); gone != nil && (gone != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
-				panic(gone)
+			if panicked := recover(); panicked != nil &&
+				(panicked != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
+				panic(panicked)
 			}
 		}()
 		p.Gateway.ServeHTTP(w, r)

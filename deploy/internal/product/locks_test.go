@@ -14,11 +14,10 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 )
 
-// Whoever has the role of one service holds up nobody in another: it takes every advisory lock that it can think of, and
-// whatever it sees others take.
-func TestAnotherRoleHoldsUpNobody(t *testing.T) { both(t, testAnotherRoleHoldsUpNobody) }
+// The role of one service cannot block another service, even if it takes all advisory locks that it knows or sees.
+func TestAnotherRoleBlocksNoService(t *testing.T) { both(t, testAnotherRoleBlocksNoService) }
 
-func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.Client) {
+func testAnotherRoleBlocksNoService(t *testing.T, p *product.Product, c *testkit.Client) {
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
 	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
 	begun, first := make(chan struct{}), make(chan *testkit.Response, 1)
@@ -28,10 +27,10 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	go func() { first <- c.Do("POST", "/entity", entity, idempotencyKey, "a") }()
 	testkit.AwaitLocked(t, p.Databases[network.Name], 1) // and seen
 	unlock()
-	made := (<-first).Want(200)
+	created := (<-first).Want(200)
 
-	if again := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); again.Text != made.Text {
-		t.Errorf("got %s, want %s", again.Text, made.Text)
+	if repeated := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); repeated.Text != created.Text {
+		t.Errorf("got %s, want %s", repeated.Text, created.Text)
 	}
 	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28"}`).Want(200)
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)
@@ -56,7 +55,7 @@ func testAnotherRoleHoldsUpNobody(t *testing.T, p *product.Product, c *testkit.C
 	}
 }
 
-// attack takes and keeps advisory locks until end is called, which answers those of others that it saw.
+// attack takes advisory locks and holds them until end is called, which returns the locks of other roles that it saw.
 func attack(t *testing.T, db *pg.DB, begun chan<- struct{}) (end func() (seen []int64)) {
 	t.Helper()
 	stop, ended := make(chan struct{}), make(chan error, 1)
@@ -86,8 +85,8 @@ func attack(t *testing.T, db *pg.DB, begun chan<- struct{}) (end func() (seen []
 					return err
 				}
 				found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (number int64, err error) {
-					var taken bool
-					return number, row.Scan(&number, &taken)
+					var locked bool
+					return number, row.Scan(&number, &locked)
 				})
 				if err != nil {
 					return err

@@ -19,19 +19,19 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestEveryChangeIsLogged makes each change that there is an operation for, and looks in the log for what it declares to
-// leave there. A new operation is covered by being there.
+// TestEveryChangeIsLogged makes each change that has an operation, and checks that the log has what the operation declares.
+// It covers new operations, too.
 func TestEveryChangeIsLogged(t *testing.T) { both(t, testEveryChangeIsLogged) }
 
 func testEveryChangeIsLogged(t *testing.T, p *product.Product, c *testkit.Client) {
-	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}
+	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
 	w.inTurn(func(changes []rest.Operation) { w.doAll(changes, w.do) })
 	producttest.Drain(t, p)
 	w.compare(p)
 	w.deliver(p)
 }
 
-// deliver asks for webhooks of all events that there were.
+// deliver fetches the webhooks of all events.
 func (w *logWalk) deliver(p *product.Product) {
 	w.t.Helper()
 	types := map[string]bool{}
@@ -53,11 +53,11 @@ func (w *logWalk) deliver(p *product.Product) {
 	}
 }
 
-// TestEverySecondCall sends each change twice, and holds what becomes of the second one against what it declares.
+// TestEverySecondCall sends each change twice, and compares the second result with what the operation declares.
 func TestEverySecondCall(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
-	w := &logWalk{walk: newWalk(t, p, c), made: map[string]change{}}
+	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
 	w.inTurn(func(operations []rest.Operation) {
 		w.doAll(operations, w.do)
 		for _, o := range operations {
@@ -68,27 +68,27 @@ func TestEverySecondCall(t *testing.T) {
 				before = nil
 			}
 			answer := w.c.Do(o.Method, w.item(path), o.Example)
-			again := rest.RetryRefused
+			retry := rest.RetryRefused
 			if answer.Status == http.StatusOK {
-				again = rest.RetryRepeats
+				retry = rest.RetryRepeats
 				if after := w.viewed(
 					o.Effect.ViewPath,
 				); after != nil && reflect.DeepEqual(after, before) &&
-					(!makes(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
-					again = rest.RetrySafe
+					(!creates(o) || w.ids[w.item(path)] == fmt.Sprint(answer.ID())) {
+					retry = rest.RetrySafe
 				}
 			}
-			if again != o.Effect.Retry {
-				t.Errorf("%s %s: got the second call %s, want %s: %d %s", o.Method, o.Path, again, o.Effect.Retry, answer.Status, answer.Text)
+			if retry != o.Effect.Retry {
+				t.Errorf("%s %s: got the second call %s, want %s: %d %s", o.Method, o.Path, retry, o.Effect.Retry, answer.Status, answer.Text)
 			}
 		}
 	})
 }
 
-// inTurn does the changes: what makes items, what edits them, what makes or assigns many, and what deletes, with what is
-// below others first.
+// inTurn calls do with the operations in this order: creating, editing, deleting (children before parents), and those on
+// many items.
 func (w *logWalk) inTurn(do func([]rest.Operation)) {
-	var edits, deletes, creates, many []rest.Operation
+	var edits, deletes, creating, many []rest.Operation
 	for _, o := range w.operations {
 		switch {
 		case o.Effect.Logs == "": // it changes nothing
@@ -97,14 +97,14 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 			many = append(many, o)
 		case o.Method == http.MethodDelete:
 			deletes = append(deletes, o)
-		case makes(o):
-			creates = append(creates, o)
+		case creates(o):
+			creating = append(creating, o)
 		default:
 			edits = append(edits, o)
 		}
 	}
 	slices.SortStableFunc(deletes, func(a, b rest.Operation) int { return strings.Count(b.Path, "/") - strings.Count(a.Path, "/") })
-	do(creates)
+	do(creating)
 	do(edits)
 	w.c.Do("POST", w.item("/pxe/install/{install_id}/cancel"), nil).Want(200) // one that has not ended is not deleted
 	do(deletes)
@@ -124,7 +124,7 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	do(many)
 }
 
-// change is one that was made.
+// change is a change that was made.
 type change struct {
 	operation rest.Operation
 	before    map[string]any
@@ -133,12 +133,12 @@ type change struct {
 
 type logWalk struct {
 	*walk
-	made    map[string]change // by the request's id
+	changes map[string]change // by the request's id
 	refused []string
 	tries   int
 }
 
-// doAll does each operation once. What is in the way of one, another one takes away.
+// doAll sends each operation once. It postpones an operation until those in its way are done.
 func (w *logWalk) doAll(operations []rest.Operation, do func(rest.Operation) *testkit.Response) {
 	w.t.Helper()
 	operations = slices.Clone(operations)
@@ -161,27 +161,27 @@ func (w *logWalk) do(o rest.Operation) *testkit.Response {
 	w.t.Helper()
 	w.tries++
 	request, path := fmt.Sprint("try-", w.tries), w.item(o.Path)
-	made := change{operation: o}
+	changes := change{operation: o}
 	producttest.Followed(w.t, w.p)
 	if o.Method == http.MethodDelete {
-		made.before = w.view(path)
-	} else if !makes(o) {
-		made.before = w.viewed(o.Effect.ViewPath)
+		changes.before = w.view(path)
+	} else if !creates(o) {
+		changes.before = w.viewed(o.Effect.ViewPath)
 	}
 	answer := w.c.Do(o.Method, path, o.Example, "X-Request-Id", request)
 	if answer.Status != http.StatusOK {
 		w.refused = append(w.refused, request)
 		return answer
 	}
-	if makes(o) {
+	if creates(o) {
 		w.created(path, answer.ID())
 	}
-	made.after = w.viewed(o.Effect.ViewPath)
-	w.made[request] = made
+	changes.after = w.viewed(o.Effect.ViewPath)
+	w.changes[request] = changes
 	return answer
 }
 
-// viewed is what a path shows, nil where it is empty.
+// viewed returns the item at a path, or nil for an empty path.
 func (w *logWalk) viewed(path string) map[string]any {
 	w.t.Helper()
 	if path == "" {
@@ -230,15 +230,15 @@ func (w *logWalk) compare(p *product.Product) {
 			w.t.Errorf("got %v of a request that changed nothing, want no log item", items[request])
 		}
 	}
-	for request, made := range w.made {
+	for request, changes := range w.changes {
 		if n := len(
 			items[request],
-		); n != 1 && made.operation.Effect.Logs != rest.LogsEach && made.operation.Path != "/pxe/iso" ||
+		); n != 1 && changes.operation.Effect.Logs != rest.LogsEach && changes.operation.Path != "/pxe/iso" ||
 			n == 0 { // the end of an import is another
-			w.t.Errorf("%s %s: got %d log items, want 1, or more if it logs each", made.operation.Method, made.operation.Path, n)
+			w.t.Errorf("%s %s: got %d log items, want 1, or more if it logs each", changes.operation.Method, changes.operation.Path, n)
 			continue
 		}
-		w.compareItem(made, items[request][0])
+		w.compareItem(changes, items[request][0])
 	}
 }
 
@@ -251,56 +251,56 @@ type logItem struct {
 	}
 }
 
-func (w *logWalk) compareItem(made change, id int64) {
+func (w *logWalk) compareItem(changes change, id int64) {
 	w.t.Helper()
-	what := made.operation.Method + " " + made.operation.Path
+	operation := changes.operation.Method + " " + changes.operation.Path
 	item := testkit.Decode[logItem](w.c.Do("GET", path("/log/%d", id), nil).Want(200))
 	if item.User.URL != "/admin/1" || item.IP != "127.0.0.1" || len(item.Data.Changes) == 0 {
-		w.t.Errorf("%s: got %+v, want the changes of admin 1 at 127.0.0.1", what, item)
+		w.t.Errorf("%s: got %+v, want the changes of admin 1 at 127.0.0.1", operation, item)
 	}
-	for _, name := range made.operation.Secrets {
+	for _, name := range changes.operation.Secrets {
 		if item.Data.Changes[name]["after"] != "[secret]" {
-			w.t.Errorf("%s: got %v, want the new %s as [secret]", what, item.Data.Changes, name)
+			w.t.Errorf("%s: got %v, want the new %s as [secret]", operation, item.Data.Changes, name)
 		}
 	}
-	byLink := made.operation.Method == http.MethodPatch &&
-		strings.Contains(made.operation.Path, "/client/{client_id}/su") // which shows less than what changed
-	if made.operation.Effect.Logs != rest.LogsItem || byLink {
+	byLink := changes.operation.Method == http.MethodPatch &&
+		strings.Contains(changes.operation.Path, "/client/{client_id}/su") // which shows less than what changed
+	if changes.operation.Effect.Logs != rest.LogsItem || byLink {
 		return
 	}
 	got := maps.Clone(item.Data.Changes)
 	maps.DeleteFunc(got, func(_ string, c map[string]any) bool { return c["before"] == "[secret]" || c["after"] == "[secret]" })
 	want := map[string]map[string]any{}
-	for name, value := range made.before {
-		if !reflect.DeepEqual(made.after[name], value) {
+	for name, value := range changes.before {
+		if !reflect.DeepEqual(changes.after[name], value) {
 			want[name] = map[string]any{"before": value}
 		}
 	}
-	for name, value := range made.after {
-		if was, there := made.before[name]; !reflect.DeepEqual(was, value) {
+	for name, value := range changes.after {
+		if before, existed := changes.before[name]; !reflect.DeepEqual(before, value) {
 			want[name] = map[string]any{"after": value}
-			if there {
-				want[name]["before"] = was
+			if existed {
+				want[name]["before"] = before
 			}
 		}
 	}
-	for _, name := range unrecorded[made.operation.Path] {
+	for _, name := range unrecorded[changes.operation.Path] {
 		delete(want, name)
 	}
 	for _, moves := range []string{"status", "error", "progress"} { // while an ISO is loaded
-		if made.operation.Path == "/pxe/iso" {
+		if changes.operation.Path == "/pxe/iso" {
 			delete(got, moves)
 			delete(want, moves)
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
 		text, _ := json.MarshalIndent(want, "", " ")
-		w.t.Errorf("%s: got %v, want %s", what, got, text)
+		w.t.Errorf("%s: got %v, want %s", operation, got, text)
 	}
 }
 
-// unrecorded are members that the views of items have and records leave out, by the operations that record such an item: they
-// change without a record. Two for each noun, to make one and to delete it.
+// unrecorded are members that items' views have and records leave out, because they change without a record. Each noun has
+// two operations: one that creates an item and one that deletes it.
 var unrecorded = map[string][]string{
 	"/auth/key":                        {"last_used_at.iso_8601", "last_used_at.unix"},
 	"/auth/key/{key_id}":               {"last_used_at.iso_8601", "last_used_at.unix"},

@@ -13,7 +13,7 @@ import (
 
 const password = "a long walk in the rain"
 
-// signIn begins a session.
+// signIn signs in, and returns the session's key and a client with it.
 func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit.Client) {
 	t.Helper()
 	key := testkit.Decode[keys.APIKey](c.WithKey("").WithT(t).Do("POST", "/auth/key", body).Want(200))
@@ -23,7 +23,7 @@ func signIn(t *testing.T, c *testkit.Client, body string) (keys.APIKey, *testkit
 	return key, c.WithKey(key.Key).WithT(t)
 }
 
-// newPerson makes an admin or a client who can sign in.
+// newPerson creates an admin or a client that can sign in.
 func newPerson(t *testing.T, c *testkit.Client, kind, email string) int64 {
 	t.Helper()
 	body := map[string]any{"email": email, "password": password}
@@ -37,10 +37,10 @@ func loginOf(kind, email, password string) string {
 	return `{"type": "` + kind + `", "email": "` + email + `", "password": "` + password + `"}`
 }
 
-// forgotten waits until no gateway goes by what it found before.
+// forgotten waits until no gateway uses a cached result from before.
 func forgotten() { time.Sleep(100 * time.Millisecond) }
 
-// Who acts for a client has a session of its own kind, that ends with what it was made with.
+// An acting session has its own kind, and ends with the session or key that created it.
 func TestActing(t *testing.T) { both(t, testActing) }
 
 func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -50,7 +50,7 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 		c.Do("POST", "/auth/key", path(`{"name": "shop", "owner": {"url": "/integration/%d"}}`, shop)).Want(200),
 	)
 	integration := c.WithKey(key.Key)
-	mine := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
+	ownClient := integration.Do("POST", "/client", order("mine@example.com")).Want(200).ID()
 	others := newPerson(t, c, "client", "others@example.com")
 	act := func(c *testkit.Client, owner string) *testkit.Response {
 		return c.Do("POST", "/auth/key", map[string]any{"owner": map[string]any{"url": owner}})
@@ -60,9 +60,9 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	act(c, path("/integration/%d", shop)).Want(403)
 	other, _ := newAdmin(t, c, "other", `{}`)
 	act(c, path("/admin/%d", other)).Want(403)
-	session := testkit.Decode[keys.APIKey](act(integration, path("/client/%d", mine)).Want(200))
+	session := testkit.Decode[keys.APIKey](act(integration, path("/client/%d", ownClient)).Want(200))
 	as := c.WithKey(session.Key)
-	self := path("/client/%d", mine)
+	self := path("/client/%d", ownClient)
 	as.Do("GET", self, nil).Want(200)
 	as.Do("PATCH", self, `{"first": "Bert"}`).Want(200)
 	as.Do("POST", "/auth/key", `{"name": "mine"}`).Want(403)
@@ -71,7 +71,7 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 	as.Do("PATCH", self, `{"email": "other@example.com"}`).Want(403)
 	as.Do("POST", self+"/super", `{"client_email": "others@example.com"}`).Want(403)
 	as.Do("DELETE", "/auth/session", nil).Want(403)
-	if keys := testkit.Decode[[]keys.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", mine), nil).Want(200)); len(keys) != 0 {
+	if keys := testkit.Decode[[]keys.APIKey](c.Do("GET", path("/auth/key?owner=/client/%d", ownClient), nil).Want(200)); len(keys) != 0 {
 		t.Errorf("got the keys %+v, want no acting session among them", keys)
 	}
 	as.Do("POST", "/auth/key", `{}`).Want(200)

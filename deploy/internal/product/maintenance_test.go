@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// While there is maintenance, everybody reads, nobody changes anything, and what services do by themselves waits.
+// During maintenance reads succeed, changes are refused, and the services' jobs wait.
 func TestMaintenance(t *testing.T) { both(t, testMaintenance) }
 
 func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// metricsOf are the names of what an installation counts once it was used.
+// metricsOf returns the names of the metrics of an installation that was used.
 func metricsOf(t *testing.T, o *operated) string {
 	t.Helper()
 	o.admin.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK)
@@ -40,7 +40,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Who waits for a lock is counted while he waits. Sessions wait for moments at any time.
+// A session that waits for a lock is counted while it waits. Other sessions may wait briefly at any time.
 func TestLockWaits(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
@@ -75,11 +75,11 @@ const monitoring = "../../monitoring/"
 
 var metricName = regexp.MustCompile(`\bironplane_[a-z_]+`)
 
-// Alerts and board name metrics that there are.
+// Alerts and dashboards name only metrics that exist.
 func TestMonitoringNamesMetrics(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
-	there := metricsOf(t, o)
+	existing := metricsOf(t, o)
 	for _, elsewhere := range []string{
 		"pkg/runtime/process/certificate.go", "pkg/postgres/pool/pool.go", "pkg/runtime/host/host.go", "pkg/jobs/runner.go",
 	} { // what is not there before it happens
@@ -88,7 +88,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, found := range regexp.MustCompile(`(?:Name: |Gauge\([a-z.]+, )"(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
-			there += "\n" + string(found[1]) + " "
+			existing += "\n" + string(found[1]) + " "
 		}
 	}
 	for _, file := range []string{"alerts.yml", "grafana.json"} {
@@ -102,14 +102,14 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 		}
 		for _, name := range names {
 			name = strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_bucket")
-			if !strings.Contains(there, "\n"+name) {
+			if !strings.Contains(existing, "\n"+name) {
 				t.Errorf("%s: got %s, want a metric that the product has", file, name)
 			}
 		}
 	}
 }
 
-// Each alert has a section in the runbook, and each section an alert.
+// Each alert has a section in the runbook, and each section has an alert.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	alerts, err := os.ReadFile(monitoring + "alerts.yml")

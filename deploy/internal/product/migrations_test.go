@@ -12,8 +12,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/migrate"
 )
 
-// A migration that installations have done stays as it is, and others come behind it. migrations.sum, which sha256sum reads,
-// has those of the last release, and its definitions of views and functions.
+// A released migration never changes, and new ones come after it. migrations.sum, a file for sha256sum, has the checksums of
+// the last release, with its views and functions.
 func TestReleasedMigrations(t *testing.T) {
 	t.Parallel()
 	sums, err := os.ReadFile("migrations.sum")
@@ -42,13 +42,13 @@ func TestReleasedMigrations(t *testing.T) {
 	if len(files) < len(released) || len(released) < 30 {
 		t.Errorf("got %d migrations and %d released ones, want at least the released ones and 30 of these", len(files), len(released))
 	}
-	taken, newest := map[string]string{}, map[string]string{}
+	used, newest := map[string]string{}, map[string]string{}
 	for _, file := range files {
 		set, n := setOf(file), numberOf(file)
-		if other := taken[set+n]; other != "" {
+		if other := used[set+n]; other != "" {
 			t.Errorf("got one number for %s and %s, want one for each", file, other)
 		}
-		taken[set+n], newest[set] = file, max(newest[set], n)
+		used[set+n], newest[set] = file, max(newest[set], n)
 		if !released[file] && n <= last[set] {
 			t.Errorf("got %s before number %s, which installations have done, want the next free number", file, last[set])
 		}
@@ -78,7 +78,7 @@ func migrations(t *testing.T) (files []string) {
 	return files
 }
 
-// setOf returns what a migration is numbered in, and what a definition belongs to: those of pkg are numbered together.
+// setOf returns the set that a migration or a definition belongs to. The migrations in pkg are numbered together.
 func setOf(file string) string {
 	if strings.HasPrefix(file, "pkg/") {
 		return "pkg"
@@ -89,7 +89,7 @@ func setOf(file string) string {
 
 func numberOf(file string) string { n, _, _ := strings.Cut(filepath.Base(file), "_"); return n }
 
-// lastWithViews are the numbers of the last migrations from before views and trigger functions had files of their own.
+// lastWithViews are the numbers of the last migrations from before views and trigger functions had their own files.
 var lastWithViews = map[string]string{
 	"pkg":                          "0015",
 	"services/clients/migrations":  "0010",
@@ -99,8 +99,8 @@ var lastWithViews = map[string]string{
 	"services/system/migrations":   "0028",
 }
 
-// Views and trigger functions have files in schema/, which say what they are now. A migration repeats a function's file where it
-// fills a column that the function has to fill from then on.
+// Views and trigger functions have files in schema/ with their present text. Only a migration that fills a column by a
+// function repeats the function's file.
 func TestMigrationsDefineNoViews(t *testing.T) {
 	t.Parallel()
 	defines := regexp.MustCompile(`(?im)^\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:VIEW|TRIGGER|FUNCTION\s+\w+\(\)\s+RETURNS\s+trigger)\b`)
@@ -130,7 +130,7 @@ func TestMigrationsDefineNoViews(t *testing.T) {
 	}
 }
 
-// Each view and trigger function that schema.sql names has its file.
+// Each view and trigger function in schema.sql has its file.
 func TestViewsHaveFiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "services/*/schema/schema.sql")
@@ -144,11 +144,11 @@ func TestViewsHaveFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range file.FindAllString(string(text), -1) {
-			place := filepath.Dir(filepath.Dir(of)) + "/" + name
+			path := filepath.Dir(filepath.Dir(of)) + "/" + name
 			if strings.HasPrefix(of, root+"pkg/") {
-				place = root + "pkg/*/" + name
+				path = root + "pkg/*/" + name
 			}
-			if found, err := filepath.Glob(place); err != nil || len(found) != 1 {
+			if found, err := filepath.Glob(path); err != nil || len(found) != 1 {
 				t.Errorf("%s names %s: got %d such files (%v), want 1", strings.TrimPrefix(of, root), name, len(found), err)
 			}
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// beforeSwitches leaves the schemas as a program leaves them that does not know the permission network.switches and has no
-// table known_grant: the table goes with its migration, which is done again, and the permission goes from every set.
+// beforeSwitches leaves the schemas as a program does that knows neither the permission network.switches nor the table
+// known_grant. The table's migration runs again, and no set has the permission.
 func (i *installation) beforeSwitches() {
 	i.Helper()
 	i.stop()
@@ -52,7 +52,7 @@ func (i *installation) beforeSwitches() {
 	each(func(string) []string { return []string{"DELETE FROM known_grant WHERE name LIKE 'network.switches %'"} })
 }
 
-// newHolder makes an admin who holds everything but without, with a key of its own.
+// newHolder creates an admin with all permissions except without, and returns a client with its key.
 func (i *installation) newHolder(name string, without ...string) (id int64, own *testkit.Client) {
 	i.Helper()
 	id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"username": name, "email": name + "@example.com", "password": ""}).
@@ -63,13 +63,13 @@ func (i *installation) newHolder(name string, without ...string) (id int64, own 
 	return id, i.unbound(principal.Owner{Type: principal.Admin, ID: id})
 }
 
-// keyFor makes a key for an account. It is bound by what its maker holds.
+// keyFor creates a key for an account. It is bound by its creator's permissions.
 func keyFor(maker *testkit.Client, owner principal.Owner) *testkit.Client {
 	body := map[string]any{"name": "bound", "owner": map[string]any{"url": owner.URL()}}
 	return maker.WithKey(testkit.Decode[keys.APIKey](maker.Do(http.MethodPost, "/auth/key", body).Want(http.StatusOK)).Key)
 }
 
-// unbound makes a key for an account, without a bound.
+// unbound creates a key for an account, without a bound.
 func (i *installation) unbound(owner principal.Owner) *testkit.Client {
 	i.Helper()
 	key := keyFor(i.admin, owner)
@@ -78,26 +78,27 @@ func (i *installation) unbound(owner principal.Owner) *testkit.Client {
 	return key
 }
 
-// can waits until a key holds network.switches read, or lacks it: gateways go by what they found for a moment.
-func can(t *testing.T, what string, key *testkit.Client, want bool) {
+// awaitPermission waits until a key has network.switches read, or lacks it. Gateways may use an earlier result for a moment.
+func awaitPermission(t *testing.T, label string, key *testkit.Client, want bool) {
 	t.Helper()
 	verb, status := "is refused", http.StatusForbidden
 	if want {
 		verb, status = "reads", http.StatusOK
 	}
-	testkit.Eventually(t, what+" "+verb+" port speeds", func() bool {
+	testkit.Eventually(t, label+" "+verb+" port speeds", func() bool {
 		return key.Do(http.MethodGet, "/port-speed", nil).Status == status
 	})
 }
 
-// An upgrade that brings a permission gives it to who held everything, to bounds that covered everything, and to nobody else.
+// An upgrade with a new permission grants it to accounts that held every permission, adds it to bounds that covered every
+// permission, and changes no others.
 func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	anna, annas := i.newHolder("anna")
+	anna, heldKey := i.newHolder("anna")
 	bert, berts := i.newHolder("bert", "server.settings write")
 	carlaID, carla := i.newHolder("carla", "server.settings write") // held everything by the time of the upgrade
-	annasBound := keyFor(i.admin, principal.Owner{Type: principal.Admin, ID: anna})
+	boundKey := keyFor(i.admin, principal.Owner{Type: principal.Admin, ID: anna})
 	carlasBound := keyFor(berts, principal.Owner{Type: principal.Admin, ID: carlaID})
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", carlaID), principal.SetOf(principal.All)).Want(http.StatusOK)
 	programs := map[string]*testkit.Client{}
@@ -118,17 +119,17 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, of := range []*testkit.Client{annas, berts, carla, annasBound, carlasBound, programs["shop"], programs["some"]} {
+	for _, of := range []*testkit.Client{heldKey, berts, carla, boundKey, carlasBound, programs["shop"], programs["some"]} {
 		*of = *i.admin.WithKey(of.Key)
 	}
-	can(t, "the first admin", i.admin, true)
-	can(t, "an admin who held everything", annas, true)
-	can(t, "its key with a bound that covered everything", annasBound, true)
-	can(t, "an integration that held everything", programs["shop"], true)
-	can(t, "an admin who lacked a permission", berts, false)
-	can(t, "an admin who held everything last", carla, true)
-	can(t, "its key with a bound that lacked a permission", carlasBound, false)
-	can(t, "an integration that lacked a permission", programs["some"], false)
+	awaitPermission(t, "the first admin", i.admin, true)
+	awaitPermission(t, "an admin who held everything", heldKey, true)
+	awaitPermission(t, "its key with a bound that covered everything", boundKey, true)
+	awaitPermission(t, "an integration that held everything", programs["shop"], true)
+	awaitPermission(t, "an admin who lacked a permission", berts, false)
+	awaitPermission(t, "an admin who held everything last", carla, true)
+	awaitPermission(t, "its key with a bound that lacked a permission", carlasBound, false)
+	awaitPermission(t, "an integration that lacked a permission", programs["some"], false)
 
 	// The other services have heard of it: who lacks the permission makes no key for an account that has it.
 	producttest.Followed(t, i.product)
@@ -137,8 +138,8 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	}
 	producttest.Drain(t, i.product)
 	for kind, want := range map[string]int{"admin": 3, "integration": 1} {
-		which := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
-		if got := i.count(system.Name, which); got != want {
+		condition := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
+		if got := i.count(system.Name, condition); got != want {
 			t.Errorf("got %d log items of %ss who gained the permission, want %d", got, kind, want)
 		}
 	}
@@ -148,12 +149,12 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	const strip = `{"network": {"switches": {"read": false, "write": false}}}`
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", anna), strip).Want(http.StatusOK)
 	i.restart()
-	can(t, "an admin who was granted it", i.admin.WithKey(berts.Key), true)
-	can(t, "an admin who was stripped of it", i.admin.WithKey(annas.Key), false)
+	awaitPermission(t, "an admin who was granted it", i.admin.WithKey(berts.Key), true)
+	awaitPermission(t, "an admin who was stripped of it", i.admin.WithKey(heldKey.Key), false)
 }
 
-// A program that knows fewer permissions than have been granted neither takes the others away nor fails on their names.
-func TestOlderInstanceKeepsNewerPermissions(t *testing.T) {
+// A program that knows fewer permissions than were granted neither revokes the others nor fails on their names.
+func TestOlderInstanceRetainsNewerPermissions(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
 	const newer = "network.racks read"
@@ -199,7 +200,7 @@ func TestOlderInstanceKeepsNewerPermissions(t *testing.T) {
 	}
 }
 
-// Who was reduced after a backup that is older than a permission does not gain it by the restore.
+// An account that was reduced after a backup does not gain a permission that is newer than the backup when it is restored.
 func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -221,26 +222,26 @@ func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
 	i.restore(identity.Name, dump)
 	i.beforeSwitches()
 	i.takeBack = "yes"
-	said := i.takeUp()
+	output := i.reconcile()
 	for _, want := range []string{
 		"(early) had lost server.settings write",
 		"(late) had lost network.switches read, network.switches write",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("got %s, want %q in it", said, want)
+		if !strings.Contains(output, want) {
+			t.Errorf("got %s, want %q in it", output, want)
 		}
 	}
 	if err := i.start(); err != nil {
 		t.Fatal(err)
 	}
-	can(t, "the first admin", i.admin, true)
-	can(t, "an admin who was not reduced", i.admin.WithKey(whole.Key), true)
-	can(t, "an admin who was reduced before the upgrade", i.admin.WithKey(earlys.Key), false)
-	can(t, "an admin who was reduced after the upgrade", i.admin.WithKey(lates.Key), false)
+	awaitPermission(t, "the first admin", i.admin, true)
+	awaitPermission(t, "an admin who was not reduced", i.admin.WithKey(whole.Key), true)
+	awaitPermission(t, "an admin who was reduced before the upgrade", i.admin.WithKey(earlys.Key), false)
+	awaitPermission(t, "an admin who was reduced after the upgrade", i.admin.WithKey(lates.Key), false)
 	i.admin.WithKey(lates.Key).Do(http.MethodGet, "/group", nil).Want(http.StatusOK)
 }
 
-// A key from the command line can repair permissions, also where nobody holds all of them. No account is extended for that.
+// A key from the command line can repair permissions even if no account has all of them. No account is extended for that.
 func TestAdminKeyRepairsPermissions(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
@@ -254,13 +255,13 @@ func TestAdminKeyRepairsPermissions(t *testing.T) {
 		return c.WithKey(key.Reveal())
 	}
 	repairs := adminKey("recovery")
-	can(t, "the first admin", c, false)
-	can(t, "the key", repairs, true)
+	awaitPermission(t, "the first admin", c, false)
+	awaitPermission(t, "the key", repairs, true)
 	if got := adminKey("recovery"); got.Key == repairs.Key {
 		t.Error("got the same key twice, want another")
 	}
 	repairs.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": true, "write": true}}}`).Want(http.StatusOK)
-	can(t, "the key that is made then", adminKey("admin"), true)
+	awaitPermission(t, "the key that is made then", adminKey("admin"), true)
 	producttest.Drain(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=admin.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "recovery") {
 		t.Errorf("got the log %s, want the admin recovery in it", got)

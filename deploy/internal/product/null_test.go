@@ -15,8 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// TestEveryNull sends null for each member of each edit: it is accepted where the document says so, and is refused or
-// changes nothing elsewhere.
+// TestEveryNull sends null for each member of each edit. It succeeds if the document allows it. Otherwise it is refused or
+// changes nothing.
 func TestEveryNull(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
@@ -30,7 +30,7 @@ func TestEveryNull(t *testing.T) {
 		}
 		n := &nulls{walk: w, edit: o}
 		for _, create := range w.operations {
-			if makes(create) && create.Effect.ViewPath == o.Path {
+			if creates(create) && create.Effect.ViewPath == o.Path {
 				n.whole = create.Example
 			}
 		}
@@ -88,7 +88,7 @@ func (n *nulls) try(nullable bool, at []string) {
 	}
 }
 
-// send edits the item, which has all members, as in the example, and in one member with null.
+// send edits the item with its example, in which one member is null.
 func (n *nulls) send(at []string) *testkit.Response {
 	n.t.Helper()
 	item := n.item(n.edit.Path)

@@ -28,7 +28,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// operated is an installation that operators look at.
+// operated is an installation with its operations listener.
 type operated struct {
 	*installation
 	t          *testing.T
@@ -54,7 +54,7 @@ func newOperated(t *testing.T) *operated {
 	return o
 }
 
-// show lets operators see the product that runs.
+// show connects the running product to the operations listener.
 func (o *operated) show() {
 	operations := process.NewOperations("test")
 	o.product.Show(operations)
@@ -100,7 +100,7 @@ func (o *operated) look(path string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// await waits until /readyz says so of the check, and of the process, and that metrics do.
+// await waits until /readyz and the metrics show this status of the check.
 func (o *operated) await(check, says, status string) {
 	o.t.Helper()
 	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
@@ -129,7 +129,7 @@ func (o *operated) await(check, says, status string) {
 	}
 }
 
-// refused wants changes to be refused for now, and reading to go on.
+// refused expects changes to be refused, and reads to succeed.
 func (o *operated) refused() {
 	o.t.Helper()
 	answer := o.admin.Do("POST", "/group", map[string]any{"name": "refused"})
@@ -139,7 +139,7 @@ func (o *operated) refused() {
 	o.admin.Do("GET", "/group", nil).Want(http.StatusOK)
 }
 
-// recovers wants changes to be possible soon, and then for everybody.
+// recovers waits until changes succeed again.
 func (o *operated) recovers() {
 	o.t.Helper()
 	for deadline := time.Now().Add(soon); o.admin.Do(
@@ -242,7 +242,7 @@ func own(t *testing.T, folder string, server *pgx.Conn) {
 	}
 }
 
-// A gateway none of whose services answers is not ready, and is once one of them does.
+// A gateway is not ready while none of its services responds, and is ready once one does.
 func TestNoServiceAnswers(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)

@@ -39,7 +39,7 @@ func withPanels(t *testing.T) (*product.Product, *testkit.Client, *mailbox.Serve
 	return p, c, box
 }
 
-// textOf is a mail's part of plain text.
+// textOf returns a mail's plain text.
 func textOf(t *testing.T, m mailbox.Mail) string {
 	t.Helper()
 	read, err := mail.ReadMessage(bytes.NewReader(m.Data))
@@ -67,7 +67,7 @@ func textOf(t *testing.T, m mailbox.Mail) string {
 
 var mailedLink = regexp.MustCompile(`https://\S+#\S+`)
 
-// linksTo are the links in the mails to an address, as they came.
+// linksTo returns the links in the mails to an address, in their order.
 func linksTo(t *testing.T, box *mailbox.Server, address string) (links []string) {
 	t.Helper()
 	for _, m := range box.Mails() {
@@ -78,7 +78,7 @@ func linksTo(t *testing.T, box *mailbox.Server, address string) (links []string)
 	return links
 }
 
-// nextLink waits for the mail with one more link than there were.
+// nextLink waits until an address has more than before links in its mails, and returns the newest.
 func nextLink(t *testing.T, box *mailbox.Server, address string, before int) *url.URL {
 	t.Helper()
 	var links []string
@@ -102,7 +102,8 @@ func tokenOf(t *testing.T, link *url.URL) string {
 	return values.Get("token")
 }
 
-// Who made an account has it mailed a link; by that the account is its own, and nobody else's any more.
+// The creator of an account lets Ironplane mail it a link. By the link, the account becomes claimed, and the creator cannot
+// change it any more.
 func TestWelcome(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
@@ -111,7 +112,7 @@ func TestWelcome(t *testing.T) {
 		testkit.Redis(t),
 		service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com", APIURL: "https://api.example.com"},
 	)
-	nobody := c.WithKey("")
+	anonymous := c.WithKey("")
 	welcome := func(c *testkit.Client, id int64) *testkit.Response {
 		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
 	}
@@ -124,7 +125,7 @@ func TestWelcome(t *testing.T) {
 	self := path("/client/%d", id)
 	testkit.Eventually(t, "clients knows where the API is", func() bool { return welcome(reseller, id).Status == 200 })
 	first := nextLink(t, box, "new@example.com", 0)
-	told, err := url.ParseQuery(first.Fragment)
+	values, err := url.ParseQuery(first.Fragment)
 	if err != nil || first.Host+first.Path != "api.example.com/-/password" || claimed(id) {
 		t.Fatalf("got the link %s and claimed %t, want api.example.com/-/password and an unclaimed account", first, claimed(id))
 	}
@@ -132,20 +133,20 @@ func TestWelcome(t *testing.T) {
 
 	// A link to another address is good no longer.
 	reseller.Do("PATCH", self, `{"email": "newer@example.com"}`).Want(200)
-	choose := func(told url.Values) *testkit.Response {
-		return nobody.Do("PATCH", "/auth/password-reset/"+told.Get("id"), map[string]any{"token": told.Get("token"), "password": password})
+	choose := func(values url.Values) *testkit.Response {
+		return anonymous.Do("PATCH", "/auth/password-reset/"+values.Get("id"), map[string]any{"token": values.Get("token"), "password": password})
 	}
-	choose(told).Want(404)
+	choose(values).Want(404)
 	welcome(c, id).Want(200)
 	second := nextLink(t, box, "newer@example.com", 0)
-	if told, err = url.ParseQuery(second.Fragment); err != nil {
+	if values, err = url.ParseQuery(second.Fragment); err != nil {
 		t.Fatal(err)
 	}
 	early := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "early", "owner": map[string]any{"url": self}}).Want(200),
 	)
 	secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], c.WithKey(early.Key).WithT(t))
-	choose(told).Want(200)
+	choose(values).Want(200)
 	if !claimed(id) {
 		t.Error("got an unclaimed account after its link was used, want it claimed")
 	}
@@ -159,21 +160,21 @@ func TestWelcome(t *testing.T) {
 
 	// The first proof of an address that it has given itself ends what it made before, and not what operators did.
 	own := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
-	given := testkit.Decode[keys.APIKey](
+	operatorKey := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200),
 	)
 	other := session.Do("POST", "/client", order("other@example.com")).Want(200).ID()
 	link := session.Do("POST", self+"/super", map[string]any{"client_id": other}).Want(200).ID()
 	kept := c.Do("POST", self+"/super", map[string]any{"client_id": 1}).Want(200).ID()
 	session.Do("PATCH", self, map[string]any{"email": "newest@example.com", "current_password": password}).Want(200)
-	nobody.Do("POST", "/auth/password-reset", `{"type": "client", "email": "newest@example.com"}`).Want(200)
-	if told, err = url.ParseQuery(nextLink(t, box, "newest@example.com", 0).Fragment); err != nil {
+	anonymous.Do("POST", "/auth/password-reset", `{"type": "client", "email": "newest@example.com"}`).Want(200)
+	if values, err = url.ParseQuery(nextLink(t, box, "newest@example.com", 0).Fragment); err != nil {
 		t.Fatal(err)
 	}
-	choose(told).Want(200)
+	choose(values).Want(200)
 	forgotten()
 	c.WithKey(own.Key).Do("GET", self, nil).Want(401)
-	c.WithKey(given.Key).Do("GET", self, nil).Want(200)
+	c.WithKey(operatorKey.Key).Do("GET", self, nil).Want(200)
 	c.Do("GET", path("%s/super/%d", self, link), nil).Want(404)
 	c.Do("GET", path("%s/super/%d", self, kept), nil).Want(200)
 

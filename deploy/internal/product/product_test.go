@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// both runs a test on the product split and, in full, on the product in one process.
+// both runs a test with a split product and, in full runs, with the product in one process.
 func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
 	ways := map[string]func(testing.TB) (*product.Product, *testkit.Client){"split": producttest.Split}
@@ -43,7 +43,7 @@ func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)
 	}
 }
 
-// shared runs a test on the product that tests share and, in full, on one of its own in one process.
+// shared runs a test with the shared product and, in full runs, with a product of its own in one process.
 func shared(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
 	if *full {
@@ -53,10 +53,10 @@ func shared(t *testing.T, test func(*testing.T, *product.Product, *testkit.Clien
 	test(t, p, c)
 }
 
-// admins is how many newAdmin has made.
+// admins is how many admins newAdmin has created.
 var admins atomic.Int64
 
-// newAdmin makes an admin who holds these leaves, each "read" and "write", and answers a client with the key.
+// newAdmin creates an admin with these permissions, and returns a client with its key.
 func newAdmin(t *testing.T, c *testkit.Client, username string, permissions string) (id int64, client *testkit.Client) {
 	t.Helper()
 	username += fmt.Sprint("-", admins.Add(1)) // in a product that is shared
@@ -66,20 +66,21 @@ func newAdmin(t *testing.T, c *testkit.Client, username string, permissions stri
 	return id, c.WithKey(testkit.Decode[keys.APIKey](key).Key)
 }
 
-// becomes waits until a GET gets this status. Gateways go by what they have found for 100 ms: package revocation measures that.
+// becomes waits until a GET has this status. Gateways use a cached result for up to 100 ms, which package revocation
+// measures.
 func becomes(t *testing.T, c *testkit.Client, at string, status int) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("GET %s gets %d", at, status), func() int { return c.Do("GET", at, nil).Status },
 		func(got int) bool { return got == status })
 }
 
-// holdLock takes a lock of the product's and answers what gives it back.
+// holdLock takes one of the product's locks, and returns the function that releases it.
 func holdLock(t *testing.T, db *pg.DB, name string, number int64) (unlock func()) {
 	t.Helper()
 	return testkit.HoldLock(t, db, func(tx *pg.Tx) error { return tx.Lock(t.Context(), name, number) })
 }
 
-// ownedBy is a body that makes a key for an admin, or gives one to an admin.
+// ownedBy returns a body that creates a key for an admin, or moves one to an admin.
 func ownedBy(admin int64) map[string]any {
 	return map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", admin)}}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// No text in the database has a NUL or is not UTF-8, so a parameter that is such a text is refused, and named.
+// A parameter with a NUL or with invalid UTF-8 is refused and named, because PostgreSQL cannot store such a text.
 func TestQueryIsText(t *testing.T) {
 	t.Parallel()
 	w := sharedWalk(t)
@@ -30,9 +30,9 @@ func TestQueryIsText(t *testing.T) {
 			}
 			for _, value := range []string{"%00", "a%00b", "%ff"} {
 				tried++
-				answer := c.Do("GET", w.item(path)+"?"+parameter.Name+"="+value, nil).Want(400)
-				if wrong := testkit.Decode[problem.Problem](answer).Errors; len(wrong) == 0 || !strings.HasPrefix(wrong[0].Pointer, "?") {
-					t.Errorf("%s?%s=%s: got %s, want an error at a parameter", path, parameter.Name, value, answer.Text)
+				response := c.Do("GET", w.item(path)+"?"+parameter.Name+"="+value, nil).Want(400)
+				if errs := testkit.Decode[problem.Problem](response).Errors; len(errs) == 0 || !strings.HasPrefix(errs[0].Pointer, "?") {
+					t.Errorf("%s?%s=%s: got %s, want an error at a parameter", path, parameter.Name, value, response.Text)
 				}
 			}
 		}
@@ -43,24 +43,24 @@ func TestQueryIsText(t *testing.T) {
 	}
 }
 
-// A parameter that an operation does not have is refused, whatever is done: who misspelt a filter must not get everything.
+// Each operation refuses a parameter that it does not have. Otherwise a caller with a misspelt filter would get every item.
 func TestUnknownParameters(t *testing.T) {
 	t.Parallel()
 	w := sharedWalk(t)
 	c := w.c
 	for _, o := range w.operations {
-		answer := c.Do(o.Method, w.item(o.Path)+"?colour=red&colour=blue", o.Example)
-		wrong := testkit.Decode[problem.Problem](answer.Want(400)).Errors
-		if len(wrong) == 0 || wrong[0].Pointer != "?colour" || wrong[0].Code != "unknown" ||
-			!strings.HasPrefix(wrong[0].Message, "is unknown; there is ") {
-			t.Errorf("%s %s: got %s, want ?colour unknown", o.Method, o.Path, answer.Text)
+		response := c.Do(o.Method, w.item(o.Path)+"?colour=red&colour=blue", o.Example)
+		errs := testkit.Decode[problem.Problem](response.Want(400)).Errors
+		if len(errs) == 0 || errs[0].Pointer != "?colour" || errs[0].Code != "unknown" ||
+			!strings.HasPrefix(errs[0].Message, "is unknown; there is ") {
+			t.Errorf("%s %s: got %s, want ?colour unknown", o.Method, o.Path, response.Text)
 		}
 	}
 	c.Do("GET", "/group/1?include=all", nil).Want(400)
 	c.Do("GET", "/group?key=not-a-key", nil).Want(200) // which the gateway takes out
 }
 
-// What forms, PHP and billing systems make of a parameter is read.
+// Parameters can be spelt as forms, PHP and billing systems spell them.
 func TestSpellingsOfParameters(t *testing.T) { producttest.Together(t, testSpellingsOfParameters) }
 
 func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -104,8 +104,8 @@ func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Clie
 		"/group/1?include=x&include=y": "?include unknown",
 		"/entity?vlan=1e2":             "?vlan type", "/entity?vlan=+5": "?vlan type",
 	} {
-		if wrong := testkit.Decode[problem.Problem](c.Do("GET", query, nil).Want(400)).Errors; wrong[0].Pointer+" "+wrong[0].Code != want {
-			t.Errorf("%s: got %v, want %s", query, wrong, want)
+		if errs := testkit.Decode[problem.Problem](c.Do("GET", query, nil).Want(400)).Errors; errs[0].Pointer+" "+errs[0].Code != want {
+			t.Errorf("%s: got %v, want %s", query, errs, want)
 		}
 	}
 	next := c.Do("GET", "/entity?group[id]=1&per_page=1&page=1&vlan=", nil).Want(200).Header.Get("Link")

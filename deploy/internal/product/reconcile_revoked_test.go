@@ -20,13 +20,14 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// made is an account with a key.
-type made struct {
+// keyedAccount is an account with a key.
+type keyedAccount struct {
 	id, keyID int64
 	key       string
 }
 
-func (i *installation) makeAdmin(name string) (m made) {
+// makeAdmin creates an admin with a key.
+func (i *installation) makeAdmin(name string) (m keyedAccount) {
 	i.Helper()
 	m.id = i.admin.Do(http.MethodPost, "/admin", map[string]any{"email": name + "@example.com", "password": "a long walk in the rain"}).
 		Want(http.StatusOK).
@@ -39,12 +40,12 @@ func (i *installation) makeAdmin(name string) (m made) {
 	return m
 }
 
-// Keys, permissions and accounts that were taken away after the backup are listed, and taken away again where somebody
-// says so. Until then nothing is reconciled.
-func TestWhatCameBack(t *testing.T) {
+// After a restore, reconciling lists the keys, permissions and accounts that were revoked after the backup, and does
+// nothing. With the operator's decision it revokes them again.
+func TestReconcileRevokedAccess(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	accounts := map[string]made{}
+	accounts := map[string]keyedAccount{}
 	for _, name := range []string{
 		"revoked", "replaced", "expired", "moved", "deleted", "stripped", "disabled", "given", "spared", "narrowed", "lost a factor", "lost all",
 	} {
@@ -104,9 +105,9 @@ func TestWhatCameBack(t *testing.T) {
 		fmt.Sprintf("authenticator %d (email) of %s was removed", factor, account("lost a factor")),
 		"(email) of " + account("lost all") + " was removed",
 	}
-	for _, said := range want {
-		if !strings.Contains(screen.String(), said) {
-			t.Errorf("got %s, want %q in it", &screen, said)
+	for _, output := range want {
+		if !strings.Contains(screen.String(), output) {
+			t.Errorf("got %s, want %q in it", &screen, output)
 		}
 	}
 	if n := strings.Count(screen.String(), "The restore undid this."); n != len(want) {
@@ -116,8 +117,8 @@ func TestWhatCameBack(t *testing.T) {
 		t.Fatal("got a start without a decision, want an error")
 	}
 	i.takeBack = "yes"
-	if said := i.takeUp(); !strings.Contains(said, "11 of these were revoked again.") {
-		t.Errorf("got %s, want 11 items revoked again", said)
+	if output := i.reconcile(); !strings.Contains(output, "11 of these were revoked again.") {
+		t.Errorf("got %s, want 11 items revoked again", output)
 	}
 	i.restart()
 	i.admin.WithKey(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusUnauthorized)
@@ -149,7 +150,7 @@ func TestWhatCameBack(t *testing.T) {
 	}
 }
 
-// What would leave nobody who can give and take is not taken away.
+// Reconciling does not revoke the permissions of the last admin that can edit permissions.
 func TestLastAdminIsSpared(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -168,14 +169,17 @@ func TestLastAdminIsSpared(t *testing.T) {
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.takeBack = "yes"
-	if said := i.takeUp(); !strings.Contains(said, "admin 1 (admin) was deleted: only the last admin with users.admins write can do this.") {
-		t.Errorf("got %s, want admin 1 left to the last admin who holds users.admins write", said)
+	if output := i.reconcile(); !strings.Contains(
+		output,
+		"admin 1 (admin) was deleted: only the last admin with users.admins write can do this.",
+	) {
+		t.Errorf("got %s, want admin 1 left to the last admin who holds users.admins write", output)
 	}
 	i.restart()
 	i.admin.Do(http.MethodGet, "/admin/1", nil).Want(http.StatusOK)
 }
 
-// A change that was committed and had no number yet when the backup was made, and was logged since, is logged once.
+// A change that was committed without a number at the time of the backup, and logged after it, is logged once.
 func TestRestoredWithChangesInFlight(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -198,8 +202,8 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.restore(network.Name, dump)
-	if said := i.takeUp(); !strings.Contains(said, "Lost changes that the log has: 1") || strings.Contains(said, "in flight") {
-		t.Errorf("got %s, want 1 lost change and none in flight", said)
+	if output := i.reconcile(); !strings.Contains(output, "Lost changes that the log has: 1") || strings.Contains(output, "in flight") {
+		t.Errorf("got %s, want 1 lost change and none in flight", output)
 	}
 	i.restart()
 	i.makeGroup("after", 0)
@@ -209,13 +213,13 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 			t.Errorf("%s: got %d log items, want 1", name, n)
 		}
 	}
-	if said := i.verify(); !strings.Contains(said, "It lost the logged changes 2 to 3, except 1 of them.") {
-		t.Errorf("got %s, want changes 2 to 3 lost but for 1 of them", said)
+	if output := i.verify(); !strings.Contains(output, "It lost the logged changes 2 to 3, except 1 of them.") {
+		t.Errorf("got %s, want changes 2 to 3 lost but for 1 of them", output)
 	}
 }
 
-// ofBefore makes of a schema what a program wrote that knew nothing of histories.
-func (i *installation) ofBefore(schema string) {
+// makeOlder leaves a schema as a program did that knew no histories.
+func (i *installation) makeOlder(schema string) {
 	i.Helper()
 	i.run([]byte(`SET search_path = `+schema+`;
 		DROP TABLE history;
@@ -232,7 +236,7 @@ func (i *installation) ofBefore(schema string) {
 		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
-// A dump that an older program's schema was written to is noticed, too; a schema that is only migrated is none.
+// A restored dump of an older program's schema is noticed, too. A schema that was only migrated is not taken for one.
 func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -242,14 +246,14 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	i.makeGroup("lost", 0)
 	producttest.Drain(t, i.product)
 	i.stop()
-	i.ofBefore(pxe.Name)
+	i.makeOlder(pxe.Name)
 	i.restore(network.Name, dump)
-	i.ofBefore(network.Name)
+	i.makeOlder(network.Name)
 	if err := i.start(); !errors.Is(err, events.ErrRestored) || !strings.Contains(err.Error(), network.Name) {
 		t.Fatalf("got %v, want %v of %s", err, events.ErrRestored, network.Name)
 	}
-	if said := i.takeUp(); strings.Contains(said, "pxe is reconciled") || !strings.Contains(said, "network is reconciled") {
-		t.Errorf("got %s, want network reconciled and pxe not", said)
+	if output := i.reconcile(); strings.Contains(output, "pxe is reconciled") || !strings.Contains(output, "network is reconciled") {
+		t.Errorf("got %s, want network reconciled and pxe not", output)
 	}
 	i.restart()
 	i.makeGroup("after", 0)
@@ -257,9 +261,9 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	i.verify()
 }
 
-// Clients that were deleted or disabled, or got another password, and integrations that were deleted, are listed and taken
-// back, too. What became of an integration's permissions, nobody knows where the log is restored with it: it is disabled.
-func TestAccountsThatCameBack(t *testing.T) {
+// Reconciling also lists and revokes clients that were deleted, disabled or got another password, and integrations that were
+// deleted. If the log is restored, too, it does not know how an integration was edited, so the integration is disabled.
+func TestReconcileAccounts(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	client := func(name string) int64 {
@@ -270,8 +274,8 @@ func TestAccountsThatCameBack(t *testing.T) {
 			Want(http.StatusOK).
 			ID()
 	}
-	integration := func(name string) made {
-		m := made{id: i.admin.Do(http.MethodPost, "/integration", map[string]any{"name": name}).Want(http.StatusOK).ID()}
+	integration := func(name string) keyedAccount {
+		m := keyedAccount{id: i.admin.Do(http.MethodPost, "/integration", map[string]any{"name": name}).Want(http.StatusOK).ID()}
 		i.admin.Do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", m.id), `{"network": {"groups": {"read": true, "write": true}}}`).
 			Want(http.StatusOK)
 		key := i.admin.Do(http.MethodPost, "/auth/key", map[string]any{"name": name, "owner": map[string]any{"id": m.id, "type": "integration"}}).
@@ -280,7 +284,7 @@ func TestAccountsThatCameBack(t *testing.T) {
 		return m
 	}
 	deleted, disabled, repassed := client("deleted"), client("disabled"), client("repassed")
-	gone, stripped, kept := integration("gone"), integration("stripped"), integration("kept")
+	removed, stripped, kept := integration("gone"), integration("stripped"), integration("kept")
 	producttest.Drain(t, i.product)
 	dumps := map[string][]byte{clients.Name: i.dump(clients.Name), system.Name: i.dump(system.Name)}
 
@@ -288,7 +292,7 @@ func TestAccountsThatCameBack(t *testing.T) {
 	do(http.MethodDelete, fmt.Sprintf("/client/%d", deleted), nil)
 	do(http.MethodPatch, fmt.Sprintf("/client/%d", disabled), `{"disabled": true}`)
 	do(http.MethodPatch, fmt.Sprintf("/client/%d", repassed), `{"password": "another walk in the long rain"}`)
-	do(http.MethodDelete, fmt.Sprintf("/integration/%d", gone.id), nil)
+	do(http.MethodDelete, fmt.Sprintf("/integration/%d", removed.id), nil)
 	do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", stripped.id), `{"network": {"groups": {"write": false}}}`)
 	producttest.Drain(t, i.product)
 	producttest.Followed(t, i.product)
@@ -311,17 +315,17 @@ func TestAccountsThatCameBack(t *testing.T) {
 			!strings.Contains(err.Error(), "IRONPLANE_TAKE_BACK=yes") {
 			t.Errorf("got %v, want an error that names IRONPLANE_TAKE_BACK=yes", err)
 		}
-		for _, said := range c.want {
-			if !strings.Contains(screen.String(), said) {
-				t.Errorf("got %s, want %q in it", &screen, said)
+		for _, output := range c.want {
+			if !strings.Contains(screen.String(), output) {
+				t.Errorf("got %s, want %q in it", &screen, output)
 			}
 		}
 		if n := strings.Count(screen.String(), "The restore undid this."); n != len(c.want) {
 			t.Errorf("got %d items that are back as they were, want %d: %s", n, len(c.want), &screen)
 		}
 		i.takeBack = "yes"
-		if said := i.takeUp(); !strings.Contains(said, fmt.Sprintf("%d of these were revoked again.", len(c.want))) {
-			t.Errorf("got %s, want %d items revoked again", said, len(c.want))
+		if output := i.reconcile(); !strings.Contains(output, fmt.Sprintf("%d of these were revoked again.", len(c.want))) {
+			t.Errorf("got %s, want %d items revoked again", output, len(c.want))
 		}
 	}
 	i.restart()
@@ -334,9 +338,9 @@ func TestAccountsThatCameBack(t *testing.T) {
 	if n := i.count(clients.Name, "client WHERE password_hash IS NULL"); n != 1 {
 		t.Errorf("got %d clients without a password, want 1", n)
 	}
-	i.admin.Do(http.MethodGet, fmt.Sprintf("/integration/%d", gone.id), nil).Want(http.StatusNotFound)
-	for account, status := range map[*made]int{&gone: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {
-		i.admin.WithKey(account.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
+	i.admin.Do(http.MethodGet, fmt.Sprintf("/integration/%d", removed.id), nil).Want(http.StatusNotFound)
+	for a, status := range map[*keyedAccount]int{&removed: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {
+		i.admin.WithKey(a.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()

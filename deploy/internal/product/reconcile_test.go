@@ -30,7 +30,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// installation is a product that is stopped and started again on its database.
+// installation is a product that a test stops and starts again on its database.
 type installation struct {
 	testing.TB
 	urls      map[string]secret.String
@@ -48,7 +48,7 @@ func newInstallation(t testing.TB) *installation {
 	return i
 }
 
-// newDatabases is an installation that has not been started yet.
+// newDatabases returns an installation that was not started yet.
 func newDatabases(t testing.TB) *installation {
 	services := make([]testkit.Service, len(product.Services))
 	for n, s := range product.Services {
@@ -59,7 +59,7 @@ func newDatabases(t testing.TB) *installation {
 	return i
 }
 
-// begin starts it for the first time.
+// begin starts the installation for the first time.
 func (i *installation) begin() {
 	i.Helper()
 	if err := i.start(); err != nil {
@@ -68,7 +68,7 @@ func (i *installation) begin() {
 	i.welcome()
 }
 
-// welcome makes the first admin.
+// welcome creates the first admin.
 func (i *installation) welcome() {
 	i.Helper()
 	key, _, err := admin.CreateFirst(i.Context(), i.product.Databases[identity.Name])
@@ -111,7 +111,7 @@ func (i *installation) restart() {
 	}
 }
 
-// run runs a program that comes with Postgres on the installation's database.
+// run runs one of Postgres' programs on the installation's database.
 func (i *installation) run(input []byte, name string, args ...string) []byte {
 	i.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -156,7 +156,7 @@ func (i *installation) restore(schema string, dump []byte) {
 	)
 }
 
-func (i *installation) takeUp() string {
+func (i *installation) reconcile() string {
 	i.Helper()
 	var screen strings.Builder
 	if err := product.Reconcile(i.Context(), i.urls, product.ReconcileConfig{TakeBack: i.takeBack}, &screen); err != nil {
@@ -187,8 +187,8 @@ func (i *installation) makeGroup(name string, dhcp int64) int64 {
 	return i.admin.Do(http.MethodPost, "/group", testkit.JSON(body)).Want(http.StatusOK).ID()
 }
 
-// A schema that is restored alone serves nothing until it is reconciled. Then no id and no number is given again, the log
-// goes on, says what is lost, and verifies.
+// A schema that is restored alone serves nothing until it is reconciled. After that, no id and no number is used twice, and
+// the log continues, names the lost changes, and verifies.
 func TestRestoredSchema(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -205,21 +205,21 @@ func TestRestoredSchema(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
-	said := i.takeUp()
+	output := i.reconcile()
 	for _, want := range []string{
 		"network is reconciled: it has its changes up to 1,", "Lost changes that the log has: 5", "IP group lost 4 created.",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("got %s, want %q in it", said, want)
+		if !strings.Contains(output, want) {
+			t.Errorf("got %s, want %q in it", output, want)
 		}
 	}
 	i.restart()
-	if made := i.makeGroup("after", 0); made <= last+1 {
-		t.Errorf("got the id %d, want one above %d", made, last+1)
+	if created := i.makeGroup("after", 0); created <= last+1 {
+		t.Errorf("got the id %d, want one above %d", created, last+1)
 	}
 	producttest.Drain(t, i.product)
-	if said := i.verify(); !strings.Contains(said, "It lost the logged changes 2 to 6.") {
-		t.Errorf("got %s, want changes 2 to 6 of network lost", said)
+	if output := i.verify(); !strings.Contains(output, "It lost the logged changes 2 to 6.") {
+		t.Errorf("got %s, want changes 2 to 6 of network lost", output)
 	}
 	if n := i.count(network.Name, "ip_group WHERE name IN ('before', 'after')"); n != 2 || i.count(network.Name, "ip_group") != 2 {
 		t.Errorf("got %d groups called before and after, want these 2 alone", n)
@@ -232,7 +232,8 @@ func TestRestoredSchema(t *testing.T) {
 	}
 }
 
-// The same backup is restored twice. The log, which is of before both, and pxe's reader, which saw the first, go on.
+// The same backup is restored twice. The log, which is older than both restores, and the reader of pxe, which saw the first
+// restore, continue.
 func TestRestoredTwice(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -248,7 +249,7 @@ func TestRestoredTwice(t *testing.T) {
 		if lost == "second" {
 			i.restore(system.Name, log) // of the first history again
 		}
-		i.takeUp()
+		i.reconcile()
 		i.restart()
 		i.makeGroup(lost, 0)
 		producttest.Followed(t, i.product)
@@ -256,8 +257,8 @@ func TestRestoredTwice(t *testing.T) {
 	}
 }
 
-// References follow an owner that was restored: names as they are there, none to what is not there any more, and what was
-// gone and is back can be referred to.
+// References follow a restored owner. Names are the owner's, no reference to a lost item stays, and an item that the restore
+// brought back can be referred to.
 func TestReferencesToRestored(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -280,7 +281,7 @@ func TestReferencesToRestored(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.restore(pxe.Name, dump)
-	i.takeUp()
+	i.reconcile()
 	i.restart()
 	refers := func(group int64) string {
 		got := testkit.Decode[network.IPGroup](i.admin.Do(http.MethodGet, fmt.Sprintf("/group/%d", group), nil).Want(http.StatusOK))
@@ -293,14 +294,14 @@ func TestReferencesToRestored(t *testing.T) {
 		return refers(other) == "" && refers(group) == fmt.Sprintf("%d first name", renamed)
 	})
 	i.makeGroup("of one that is back", deleted)
-	if made := server("new"); made <= lost {
-		t.Errorf("got the id %d, want one above %d", made, lost)
+	if created := server("new"); created <= lost {
+		t.Errorf("got the id %d, want one above %d", created, lost)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()
 }
 
-// The log that is restored gets again what the services have still, and goes on.
+// A restored log gets the changes again that the services still have, and continues.
 func TestRestoredLog(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -311,7 +312,7 @@ func TestRestoredLog(t *testing.T) {
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.restore(system.Name, dump)
-	i.takeUp()
+	i.reconcile()
 	i.restart()
 	producttest.Drain(t, i.product)
 	i.verify()
@@ -328,7 +329,7 @@ func (i *installation) count(schema, from string) (n int) {
 	return n
 }
 
-// A schema that is restored while its service runs: the service answers nothing more.
+// If a schema is restored while its service runs, the service stops serving.
 func TestRestoredBelowARunningService(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -342,7 +343,7 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	)
 }
 
-// Another installation's master key ends the start, before anything is sealed with it.
+// The start fails with another installation's master key, before anything is sealed with it.
 func TestAnotherMasterKey(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
@@ -362,22 +363,22 @@ func TestAnotherMasterKey(t *testing.T) {
 	}
 }
 
-// beginAnew makes a schema with nothing in it of one that there was.
-func (i *installation) beginAnew(schema string) {
+// emptySchema replaces a schema with an empty one.
+func (i *installation) emptySchema(schema string) {
 	i.Helper()
 	i.run([]byte(`SELECT nspowner::regrole::text AS owner FROM pg_namespace WHERE nspname = '`+schema+`' \gset
 		DROP SCHEMA `+schema+` CASCADE;
 		CREATE SCHEMA `+schema+` AUTHORIZATION :owner;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
-// A schema that begins anew though others know what was in it serves nothing until it is reconciled.
+// An empty schema serves nothing until it is reconciled, if other schemas have applied changes of the lost one.
 func TestLostSchema(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	last := i.makeGroup("lost", 0)
 	producttest.Drain(t, i.product)
 	i.stop()
-	i.beginAnew(network.Name)
+	i.emptySchema(network.Name)
 	mark := func() {
 		if err := product.MarkLostSchemas(t.Context(), testkit.AdminURL(t, i.urls[network.Name])); err != nil {
 			t.Fatal(err)
@@ -388,28 +389,28 @@ func TestLostSchema(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
-	if said := i.takeUp(); strings.Contains(said, "pxe is reconciled") ||
-		!strings.Contains(said, "network is reconciled: it has its changes up to 0,") {
-		t.Errorf("got %s, want network reconciled with its changes up to 0 and pxe not", said)
+	if output := i.reconcile(); strings.Contains(output, "pxe is reconciled") ||
+		!strings.Contains(output, "network is reconciled: it has its changes up to 0,") {
+		t.Errorf("got %s, want network reconciled with its changes up to 0 and pxe not", output)
 	}
 	mark()
 	i.restart()
-	if made := i.makeGroup("after", 0); made <= last {
-		t.Errorf("got the id %d, want one above %d", made, last)
+	if created := i.makeGroup("after", 0); created <= last {
+		t.Errorf("got the id %d, want one above %d", created, last)
 	}
 	producttest.Drain(t, i.product)
 	i.verify()
 }
 
-// Where nobody was told that a schema begins anew, its service is told by those who have applied its changes, and answers
-// nothing more.
+// If no program has marked an empty schema, its service learns of the loss from services that have applied its changes, and
+// stops serving.
 func TestLostSchemaIsFoundOut(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("lost", 0)
 	producttest.Drain(t, i.product)
 	i.stop()
-	i.beginAnew(network.Name)
+	i.emptySchema(network.Name)
 	i.restart()
 	testkit.Eventually(
 		t,
@@ -420,15 +421,15 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
 		t.Fatalf("got %v, want %v", err, events.ErrRestored)
 	}
-	i.takeUp()
+	i.reconcile()
 	i.restart()
 	i.makeGroup("after", 0)
 	producttest.Drain(t, i.product)
 	i.verify()
 }
 
-// An id that only others' changes know of is given to nobody else.
-func TestIDsThatOthersKnow(t *testing.T) {
+// An id that only other services' changes know is not used again.
+func TestForeignIDs(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	producttest.Drain(t, i.product)
@@ -445,23 +446,23 @@ func TestIDsThatOthersKnow(t *testing.T) {
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.restore(system.Name, log)
-	i.takeUp()
+	i.reconcile()
 	i.restart()
-	if made := i.admin.Do(http.MethodPost, "/auth/key", `{"name": "after"}`).Want(http.StatusOK).ID(); made <= 5_000_000 {
-		t.Errorf("got the key %d, want one above 5000000", made)
+	if created := i.admin.Do(http.MethodPost, "/auth/key", `{"name": "after"}`).Want(http.StatusOK).ID(); created <= 5_000_000 {
+		t.Errorf("got the key %d, want one above 5000000", created)
 	}
 }
 
-// What was of the moment when the backup was made counts no more: an answer that is kept is given to nobody, a message is
-// not sent again, and a job not done again; a mail whose job that was has failed, and an operator can have it sent.
+// Temporary data of the backup has no effect after a restore. A stored response is not sent, a message is not sent again,
+// and a job does not run again. The mail of such a job has failed, and an operator can send it again.
 func TestRestoredSchemaForgets(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	again := func() *testkit.Response {
+	repeat := func() *testkit.Response {
 		return i.admin.Do(http.MethodPost, "/group", `{"name": "again"}`, "Idempotency-Key", "one")
 	}
-	again().Want(http.StatusOK)
-	again().Want(http.StatusOK)
+	repeat().Want(http.StatusOK)
+	repeat().Want(http.StatusOK)
 	producttest.Drain(t, i.product)
 	i.stop()
 	i.run([]byte(`INSERT INTO network.message (receiver, kind, content) VALUES ('system', 'mail', '{}');
@@ -471,9 +472,9 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	for _, name := range []string{network.Name, system.Name} {
 		i.restore(name, i.dump(name))
 	}
-	i.takeUp()
+	i.reconcile()
 	i.restart()
-	again().Want(http.StatusUnprocessableEntity) // the name is taken
+	repeat().Want(http.StatusUnprocessableEntity) // the name is taken
 	if n := i.count(network.Name, "message") + i.count(network.Name, "closing"); n != 0 {
 		t.Errorf("got %d messages and deletion leases, want none", n)
 	}

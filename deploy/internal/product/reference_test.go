@@ -23,7 +23,7 @@ func newDHCPServer(t *testing.T, c *testkit.Client, name string) int64 {
 	return c.Do("POST", "/pxe/dhcp", map[string]any{"name": name, "http": map[string]any{"host": "192.0.2.1"}}).Want(200).ID()
 }
 
-// A group names a DHCP server, which is another service's.
+// A group refers to a DHCP server, which belongs to another service.
 func TestReference(t *testing.T) { shared(t, testReference) }
 
 func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -38,11 +38,11 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	if !shows(fmt.Sprintf(`{"id":%d,"name":"fra1"}`, server))() {
 		t.Errorf("got %s, want the DHCP server %d with the name fra1", group.Text, server)
 	}
-	for _, wrong := range []any{999, "fra1", map[string]any{"id": 999}} {
-		c.Do("POST", "/group", map[string]any{"name": "Frankfurt 2", "pxe_dhcp_server": wrong}).
+	for _, value := range []any{999, "fra1", map[string]any{"id": 999}} {
+		c.Do("POST", "/group", map[string]any{"name": "Frankfurt 2", "pxe_dhcp_server": value}).
 			Want(422).
-			WantErrors("/pxe_dhcp_server", code(wrong))
-		c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": wrong}).Want(422).WantErrors("/pxe_dhcp_server", code(wrong))
+			WantErrors("/pxe_dhcp_server", code(value))
+		c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": value}).Want(422).WantErrors("/pxe_dhcp_server", code(value))
 	}
 
 	c.Do("PATCH", path("/pxe/dhcp/%d", server), map[string]any{"name": "renamed"}).Want(200)
@@ -59,7 +59,7 @@ func testReference(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", at, map[string]any{"pxe_dhcp_server": other}).Want(422).WantErrors("/pxe_dhcp_server", "not_found")
 }
 
-// A file server names its site's IP group, which is network's.
+// A file server refers to its site's IP group, which belongs to network.
 func TestFileServersGroup(t *testing.T) { shared(t, testFileServersGroup) }
 
 func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -85,7 +85,7 @@ func testFileServersGroup(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("PATCH", at, map[string]any{"group": group}).WantErrors("/group", "not_found")
 }
 
-// A profile names an email template, which is system's and is not deleted then.
+// A profile refers to an email template of the system service, which cannot be deleted then.
 func TestProfilesEmailTemplate(t *testing.T) { shared(t, testProfilesEmailTemplate) }
 
 func testProfilesEmailTemplate(t *testing.T, _ *product.Product, c *testkit.Client) {
@@ -126,7 +126,7 @@ func code(sent any) string {
 	return "not_found"
 }
 
-// However a reference is made while its target is deleted, it does not dangle.
+// A reference that is created while its target is deleted never refers to a missing item.
 func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Split(t)
@@ -135,14 +135,14 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		rounds = 500
 	}
 	group := path("/group/%d", c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID())
-	made := 0
+	created := 0
 	for i := range rounds {
 		server := newDHCPServer(t, c, fmt.Sprintf("fra%d", i))
 		var racing sync.WaitGroup
 		racing.Go(func() { c.Do("DELETE", path("/pxe/dhcp/%d", server), nil).Want(200) })
 		switch answer := c.Do("PATCH", group, map[string]any{"pxe_dhcp_server": server}); answer.Status {
 		case 200:
-			made++
+			created++
 		default:
 			answer.Want(422)
 		}
@@ -158,9 +158,9 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		return err == nil && at == last
 	})
 	if text := c.Do("GET", group, nil).Want(200).Text; strings.Contains(text, "pxe_dhcp_server") {
-		t.Errorf("got %s after %d references to deleted servers, want no reference", text, made)
+		t.Errorf("got %s after %d references to deleted servers, want no reference", text, created)
 	}
-	if made == 0 {
+	if created == 0 {
 		t.Error("got no reference made in time, want some")
 	}
 	var dangling int
@@ -172,7 +172,7 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	}
 }
 
-// However many assign to a client while it is deleted: nothing is assigned to one that is gone.
+// However many callers assign entities to a client while it is deleted, no entity belongs to a deleted client.
 func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Split(t)
@@ -199,14 +199,14 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 				answer.Want(200)
 			})
 		}
-		var gone *testkit.Response
+		var deletion *testkit.Response
 		testkit.Eventually(t, "the client is deleted or not", func() bool { // so many callers can keep network from answering in time
-			gone = c.Do("DELETE", at, nil)
-			return gone.Status != 503
+			deletion = c.Do("DELETE", at, nil)
+			return deletion.Status != 503
 		})
 		racing.Wait()
 		assigned := testkit.Decode[[]network.IPEntity](c.Do("GET", path("/entity?owner=%d", client), nil).Want(200))
-		switch gone.Status {
+		switch deletion.Status {
 		case 200:
 			deleted++
 			c.Do("GET", at, nil).Want(404)
@@ -215,7 +215,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 			}
 		default:
 			kept++
-			if text := gone.Want(409).Text; !strings.Contains(text, "has IP entity") || len(assigned) == 0 {
+			if text := deletion.Want(409).Text; !strings.Contains(text, "has IP entity") || len(assigned) == 0 {
 				t.Errorf("client %d: got %s with %d entities, want a conflict over its IP entities", client, text, len(assigned))
 			}
 			c.Do("GET", at, nil).Want(200)
@@ -232,8 +232,8 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 	}
 }
 
-// However many make clients for an integration while it is deleted: there is no client of one that is gone, and one that stays
-// goes on taking clients.
+// However many callers create clients of an integration while it is deleted, no client belongs to a deleted integration. An
+// integration that was not deleted can get clients after that.
 func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Split(t)
@@ -248,13 +248,13 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 		body := func(caller int) map[string]any {
 			return order(fmt.Sprintf("ben-%d-%d@example.com", round, caller), "billing_id", caller+1, "integration_id", id)
 		}
-		var gone *testkit.Response
+		var deletion *testkit.Response
 		var racing sync.WaitGroup
 		ended := make(chan struct{})
 		racing.Go(func() {
 			defer close(ended)
 			for deadline := time.Now().Add(soon); ; { // so many callers can keep clients from answering in time
-				if gone = c.Do("DELETE", at, nil); gone.Status != 503 || time.Now().After(deadline) {
+				if deletion = c.Do("DELETE", at, nil); deletion.Status != 503 || time.Now().After(deadline) {
 					return
 				}
 			}
@@ -284,7 +284,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 		}
 		racing.Wait()
 		its := testkit.Decode[[]clients.Client](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
-		if gone.Status == 200 {
+		if deletion.Status == 200 {
 			deleted++
 			c.Do("GET", at, nil).Want(404)
 			if len(its) > 0 {
@@ -293,7 +293,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 			continue
 		}
 		kept++
-		if text := gone.Want(409).Text; !strings.Contains(text, "client") || len(its) == 0 {
+		if text := deletion.Want(409).Text; !strings.Contains(text, "client") || len(its) == 0 {
 			t.Errorf("integration %d: got %s with %d clients, want a conflict over its clients", id, text, len(its))
 		}
 		c.Do("POST", "/client", body(callers)).Want(200)
@@ -311,7 +311,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 	}
 }
 
-// What was assigned before owners had to be clients stays, and says whose it is not.
+// Assignments from before owners had to be clients stay, and say that their owner is missing.
 func TestOwnersOfBefore(t *testing.T) { producttest.Together(t, testOwnersOfBefore) }
 
 func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {

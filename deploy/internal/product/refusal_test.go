@@ -8,16 +8,16 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// Who tries to change what he may not leaves a record; who tries to read it, or has no key, does not.
+// A refused change leaves a record. A refused read, or a request without a key, does not.
 func TestRefusalsAreRecorded(t *testing.T) { both(t, testRefusalsAreRecorded) }
 
 func testRefusalsAreRecorded(t *testing.T, p *product.Product, c *testkit.Client) {
-	id, nobody := newAdmin(t, c, "nobody", `{}`)
-	nobody.Do("GET", "/group/7", nil).Want(403)
+	id, unprivileged := newAdmin(t, c, "nobody", `{}`)
+	unprivileged.Do("GET", "/group/7", nil).Want(403)
 	c.WithKey("").Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(401)
 	c.Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(404)
-	nobody.Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(403)
-	nobody.Do("POST", "/group", map[string]any{"name": "x"}).Want(403)
+	unprivileged.Do("PATCH", "/group/7", map[string]any{"name": "x"}).Want(403)
+	unprivileged.Do("POST", "/group", map[string]any{"name": "x"}).Want(403)
 
 	var n int
 	err := p.Databases[network.Name].QueryRow(t.Context(), `

@@ -25,7 +25,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// A master key is changed while everything serves: once all is sealed anew, the old one is taken out, everything opens,
+// The master key can be changed while the product runs. After resealing, the old key is removed, all secrets can be read,
 // and the log verifies.
 func TestReseal(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestReseal(t *testing.T) {
 			Want(200)
 	}
 	outbox := i.outbox()
-	i.onItsWay(outbox)
+	i.sendSecret(outbox)
 	producttest.Drain(t, i.product)
 	newest := seal.NewMasterKey()
 	i.masterKey = secret.New(newest.Reveal() + "," + i.masterKey.Reveal())
@@ -49,8 +49,8 @@ func TestReseal(t *testing.T) {
 			i.admin.Do(http.MethodPatch, "/pxe/dhcp/1", fmt.Sprintf(`{"http": {"api_key": "dhcp key %d"}}`, n)).Want(200)
 		}
 	})
-	var said strings.Builder
-	if err := product.Reseal(t.Context(), testkit.AdminURL(t, i.urls[network.Name]), i.masterKey, &said); err != nil {
+	var output strings.Builder
+	if err := product.Reseal(t.Context(), testkit.AdminURL(t, i.urls[network.Name]), i.masterKey, &output); err != nil {
 		t.Fatal(err)
 	}
 	editing.Wait()
@@ -59,20 +59,20 @@ func TestReseal(t *testing.T) {
 		"network: older keys were needed for 3 values, and are still needed for 0.",
 		"pxe: older keys were needed for ", "and are still needed for 0.\nsystem: older keys were needed for ", "and are still needed for 0.\n",
 	} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("got:\n%s\nwant %q in it", &said, want)
+		if !strings.Contains(output.String(), want) {
+			t.Errorf("got:\n%s\nwant %q in it", &output, want)
 		}
 	}
 	producttest.Drain(t, i.product)
 	i.masterKey = newest
 	i.restart()
 	i.verify()
-	for place, values := range map[seal.Location]string{
+	for location, values := range map[seal.Location]string{
 		{Table: "dhcp_server", Column: "http_api_key", ID: 1}: "dhcp key 19", {Table: "dhcp_server", Column: "http_api_key", ID: 3}: "dhcp key",
 		{Table: "forward_gateway", Column: "api_key", ID: 2}: "nat key",
 	} {
 		d := pxe.Definition
-		if place.Table == "forward_gateway" {
+		if location.Table == "forward_gateway" {
 			d = network.Definition
 		}
 		box, err := d.NewBox(i.masterKey)
@@ -80,12 +80,12 @@ func TestReseal(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sealed []byte
-		if err := i.product.Databases[d.Name].QueryRow(t.Context(), "SELECT "+place.Column+" FROM "+place.Table+" WHERE id = $1", place.ID).
-			Scan(&sealed); err != nil {
+		query := "SELECT " + location.Column + " FROM " + location.Table + " WHERE id = $1"
+		if err := i.product.Databases[d.Name].QueryRow(t.Context(), query, location.ID).Scan(&sealed); err != nil {
 			t.Fatal(err)
 		}
-		if value, err := box.Open(place, sealed); err != nil || value.Reveal() != values {
-			t.Errorf("%+v: got %q (%v), want %q", place, value.Reveal(), err, values)
+		if value, err := box.Open(location, sealed); err != nil || value.Reveal() != values {
+			t.Errorf("%+v: got %q (%v), want %q", location, value.Reveal(), err, values)
 		}
 	}
 	var n int64
@@ -102,7 +102,7 @@ func TestReseal(t *testing.T) {
 	}
 }
 
-// outbox is that of clients' messages to the system service.
+// outbox returns the outbox for messages of clients to the system service.
 func (i *installation) outbox() *events.Outbox {
 	i.Helper()
 	key, err := seal.Derive(i.masterKey, clients.Name, clients.Definition.Purposes()...)
@@ -116,8 +116,8 @@ func (i *installation) outbox() *events.Outbox {
 	return deps.Outboxes[system.Name]
 }
 
-// onItsWay sends a message with a secret that nobody takes.
-func (i *installation) onItsWay(outbox *events.Outbox) {
+// sendSecret sends a message with a secret that no service receives.
+func (i *installation) sendSecret(outbox *events.Outbox) {
 	i.Helper()
 	err := i.product.Databases[clients.Name].InTx(i.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
@@ -128,7 +128,7 @@ func (i *installation) onItsWay(outbox *events.Outbox) {
 	}
 }
 
-// All that is stored as bytes is declared as sealed, so that it is sealed anew, or is known here to be something else.
+// Each column of bytes is declared as sealed, so that Reseal finds it, or is listed here with its reason.
 func TestSealedColumnsAreDeclared(t *testing.T) {
 	t.Parallel()
 	p, _ := producttest.Start(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/setting"
 )
 
-// settingOf is a setting as its group shows it.
+// settingOf returns a setting as its group shows it.
 func settingOf(t *testing.T, c *testkit.Client, slug string) setting.Setting {
 	t.Helper()
 	for _, group := range testkit.Decode[[]setting.SettingGroup](c.Do("GET", "/setting-group", nil).Want(200)) {
@@ -106,7 +106,7 @@ func testLimitsAreSettings(t *testing.T, _ *product.Product, c *testkit.Client) 
 	}
 }
 
-// someRefused asks many times at once, and tells whether a limit was met.
+// someRefused sends many requests at once, and reports whether a limit refused one.
 func someRefused(ask func() *testkit.Response) bool {
 	var refused atomic.Bool
 	var callers sync.WaitGroup
@@ -135,7 +135,7 @@ func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Clie
 	}
 }
 
-// A gateway that starts while system is away goes by the last settings.
+// A gateway that starts while the system service is down uses the last known settings.
 func TestGatewayStartsWithoutSystem(t *testing.T) {
 	t.Parallel()
 	client := testkit.Redis(t)

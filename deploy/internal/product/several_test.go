@@ -21,22 +21,22 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestEverySeveral edits and deletes several items at once, of each resource that there is.
+// TestEverySeveral edits and deletes several items with one request, of each resource that allows it.
 func TestEverySeveral(t *testing.T) { producttest.Together(t, testEverySeveral) }
 
 func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
-	_, nobody := newAdmin(t, c, "nobody", `{}`)
+	_, unprivileged := newAdmin(t, c, "nobody", `{}`)
 	examples := map[string]rest.Operation{}
 	for _, o := range w.operations {
-		if makes(o) {
+		if creates(o) {
 			examples[o.Effect.ViewPath] = o
 		}
 	}
-	tried, made := 0, 1
+	tried, count := 0, 1
 	for _, o := range w.operations {
-		if _, made := examples[o.Path]; !o.Several || !made && !strings.HasPrefix(o.Path, "/client/") ||
+		if _, count := examples[o.Path]; !o.Several || !count && !strings.HasPrefix(o.Path, "/client/") ||
 			o.Path == "/pxe/install/{install_id}" { // no request makes such an item as it is, or as it can be deleted: see TestInstall
 			continue
 		}
@@ -46,9 +46,9 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 				walk:   &walk{t: t, c: c.WithT(t), ids: w.ids},
 				path:   w.item(o.Path[:strings.LastIndex(o.Path, "/")]),
 				create: examples[o.Path],
-				made:   &made,
+				count:  &count,
 			}
-			w.refusals(o, nobody.WithT(t))
+			w.refusals(o, unprivileged.WithT(t))
 			if o.Method == http.MethodPatch {
 				w.edits(p, o)
 			} else {
@@ -65,21 +65,21 @@ type several struct {
 	*walk
 	path   string // of the collection
 	create rest.Operation
-	made   *int // so far, of whatever kind
+	count  *int // so far, of whatever kind
 }
 
-// another makes an item like the example, of which what is unique differs.
+// another creates an item like the example, with other values for unique members.
 func (w *several) another() int64 {
 	w.t.Helper()
-	*w.made++
+	*w.count++
 	if w.create.Example == nil { // links that are seen from their other end
 		end, relation, _ := strings.Cut(strings.TrimPrefix(w.path, "/client/"), "/")
-		made := w.c.Do(
+		count := w.c.Do(
 			"POST",
 			fmt.Sprintf("/client/%d/%s", w.client(), map[string]string{"parent": "sub", "granter": "super"}[relation]),
 			map[string]any{"client_id": end},
 		)
-		return made.Want(200).ID()
+		return count.Want(200).ID()
 	}
 	var body map[string]any
 	if err := json.Unmarshal(w.create.Example, &body); err != nil {
@@ -98,20 +98,20 @@ func (w *several) another() int64 {
 
 func (w *several) client() int64 {
 	w.t.Helper()
-	return w.c.Do("POST", "/client", order(fmt.Sprintf("several-%d@example.com", *w.made))).Want(200).ID()
+	return w.c.Do("POST", "/client", order(fmt.Sprintf("several-%d@example.com", *w.count))).Want(200).ID()
 }
 
 func (w *several) vary(body map[string]any) {
 	for name, value := range body {
 		switch name {
 		case "name", "folder", "username", "slug", "billing_id", "nickname":
-			body[name] = fmt.Sprintf("%s-%d", value, *w.made)
+			body[name] = fmt.Sprintf("%s-%d", value, *w.count)
 		case "email":
-			body[name] = fmt.Sprintf("%d-%s", *w.made, value)
+			body[name] = fmt.Sprintf("%d-%s", *w.count, value)
 		case "client_id", "target_id":
 			body[name] = w.client()
 		case "address":
-			body[name] = fmt.Sprintf("10.0.0.%d", *w.made)
+			body[name] = fmt.Sprintf("10.0.0.%d", *w.count)
 		case "v6", "range_end", "gateway", "subnet_mask", "owner":
 			delete(body, name)
 		default:
@@ -122,14 +122,14 @@ func (w *several) vary(body map[string]any) {
 	}
 }
 
-// request is an id of a request.
-func (w *several) request() string { return fmt.Sprint("several-", *w.made) }
+// request returns an id for a request.
+func (w *several) request() string { return fmt.Sprint("several-", *w.count) }
 
 func (w *several) at(ids ...int64) string {
 	return w.path + "/" + strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ",")
 }
 
-func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
+func (w *several) refusals(o rest.Operation, unprivileged *testkit.Client) {
 	w.t.Helper()
 	a, b := w.another(), w.another()
 	before := w.c.Do("GET", w.at(a), nil).Want(200).Text
@@ -145,7 +145,7 @@ func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
 		try(fmt.Sprintf(ids, a)).Want(404)
 	}
 	if o.Guard != guard.AnyKey || o.Scoped {
-		if answer := nobody.Do(o.Method, w.at(a, b), o.Example); answer.Status != 403 && answer.Status != 404 {
+		if answer := unprivileged.Do(o.Method, w.at(a, b), o.Example); answer.Status != 403 && answer.Status != 404 {
 			w.t.Errorf("got %d %s for a caller without permissions, want 403 or 404", answer.Status, answer.Text)
 		}
 	}
@@ -155,7 +155,7 @@ func (w *several) refusals(o rest.Operation, nobody *testkit.Client) {
 	}
 }
 
-// edits asks for the items in no order. The example may be of a member that is unique.
+// edits sends the items' ids in no order. The example may set a unique member.
 func (w *several) edits(p *product.Product, o rest.Operation) {
 	w.t.Helper()
 	a, b, third := w.another(), w.another(), w.another()
@@ -218,7 +218,7 @@ func (w *several) logged(p *product.Product, request string, want int) {
 	}
 }
 
-// ids are those of the items in an answer.
+// ids returns the ids of the items in a response.
 func ids(a *testkit.Response) (all []int64) {
 	for _, item := range testkit.Decode[[]struct{ ID int64 }](a) {
 		all = append(all, item.ID)
@@ -226,16 +226,16 @@ func ids(a *testkit.Response) (all []int64) {
 	return all
 }
 
-// Whoever clears up deletes the key that he does it with, whichever place it has among the others.
+// A caller can delete several keys with one request even if the calling key is one of them, at any position.
 func TestDeletesOwnKeys(t *testing.T) { shared(t, testDeletesOwnKeys) }
 
 func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
-	id, nobody := newAdmin(t, c, "nobody", `{}`)
+	id, unprivileged := newAdmin(t, c, "nobody", `{}`)
 	newOne := func(c *testkit.Client) keys.APIKey {
 		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "one of many"}`).Want(200))
 	}
-	first, calling, last, foreign := newOne(nobody), newOne(nobody), newOne(nobody), newOne(c)
-	caller := nobody.WithKey(calling.Key)
+	first, calling, last, foreign := newOne(unprivileged), newOne(unprivileged), newOne(unprivileged), newOne(c)
+	caller := unprivileged.WithKey(calling.Key)
 	caller.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(404)
 	caller.Do("DELETE", path("/auth/key/%d,%d,%d", last.ID, calling.ID, first.ID), nil).Want(200)
 	for _, key := range []keys.APIKey{first, calling, last} {
@@ -243,29 +243,29 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 
 	c.Do("PATCH", path("/admin/%d/permission", id), usersAdmins).Want(200)
-	calling, mine := newOne(nobody), newOne(nobody)
-	holder := nobody.WithKey(calling.Key)
+	calling, ownKey := newOne(unprivileged), newOne(unprivileged)
+	holder := unprivileged.WithKey(calling.Key)
 	other, _ := newAdmin(t, c, "other", `{}`)
 	others := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
 	)
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
-	nobody.WithKey(mine.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
-	becomes(t, nobody.WithKey(mine.Key), "/auth/key", 401)
+	unprivileged.WithKey(ownKey.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
+	becomes(t, unprivileged.WithKey(ownKey.Key), "/auth/key", 401)
 }
 
-// Each account that a path names is guarded by itself: that one is one's own opens no other.
+// Each account in a path is guarded by itself. One's own account in the path does not open others.
 func TestSeveralAccountsAreGuarded(t *testing.T) {
 	producttest.Together(t, testSeveralAccountsAreGuarded)
 }
 
 func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.Client) {
-	id, nobody := newAdmin(t, c, "nobody", `{}`)
+	id, unprivileged := newAdmin(t, c, "nobody", `{}`)
 	other, _ := newAdmin(t, c, "other", `{}`)
 	for _, both := range []string{path("/admin/%d,%d", id, other), path("/admin/%d,%d", other, id)} {
-		nobody.Do("PATCH", both, `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
-		nobody.Do("DELETE", both, nil).Want(403)
+		unprivileged.Do("PATCH", both, `{}`).WantDetail(problem.Forbidden, "The key lacks users.admins write.")
+		unprivileged.Do("DELETE", both, nil).Want(403)
 	}
 	if got := testkit.Decode[[]admin.Admin](
 		c.Do("PATCH", path("/admin/%d,%d", other, id), `{"receive_copies": true}`).Want(200),

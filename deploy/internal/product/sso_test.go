@@ -13,11 +13,11 @@ func codeOf(t *testing.T, link string) url.Values {
 	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
 		t.Fatalf("got the link %s (%v), want /auth/sso without a query", link, err)
 	}
-	told, err := url.ParseQuery(at.Fragment)
-	if err != nil || told.Get("key") == "" {
+	values, err := url.ParseQuery(at.Fragment)
+	if err != nil || values.Get("key") == "" {
 		t.Fatalf("got the link %s (%v), want a key in its fragment", link, err)
 	}
-	return told
+	return values
 }
 
 func exchangeOf(code string) string { return `{"code": "` + code + `"}` }

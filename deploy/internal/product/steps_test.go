@@ -21,8 +21,8 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// before are the network service's migrations up to the one of this number.
-func before(t *testing.T, number string) fstest.MapFS {
+// migrationsBefore returns the network service's migrations up to this number.
+func migrationsBefore(t *testing.T, number string) fstest.MapFS {
 	t.Helper()
 	files, err := fs.Glob(network.Definition.Migrations, "migrations/*.sql")
 	if err != nil {
@@ -41,13 +41,13 @@ func before(t *testing.T, number string) fstest.MapFS {
 	return some
 }
 
-// The migration that rewrites all assignments holds no writes: in the middle of it others insert, rename, release and
-// delete, on both sides of where it is. One that was cut off is done by the next try.
+// The migration that rewrites all assignments blocks no writes: while it runs, others insert, rename, release and delete
+// rows on both sides of it. If it is interrupted, the next attempt completes it.
 func TestMigrationInSteps(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: before(t, "0010")})[network.Name]
+	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: migrationsBefore(t, "0010")})[network.Name]
 	connect := func() *pgx.Conn {
 		conn, err := pgx.Connect(ctx, url.Reveal())
 		if err != nil {
@@ -126,12 +126,12 @@ func TestMigrationInSteps(t *testing.T) {
 	if err := <-migrated; err != nil {
 		t.Fatal(err)
 	}
-	var rows, wrong int
+	var rows, mismatched int
 	err = writer.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE (a.entity_name, a.vlan) IS DISTINCT FROM (e.name, e.vlan)) "+
 		"FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id").
-		Scan(&rows, &wrong)
-	if err != nil || rows != 11000-4+2 || wrong != 0 {
-		t.Errorf("got %d assignments, %d of them wrong (%v), want %d and none wrong", rows, wrong, err, 11000-4+2)
+		Scan(&rows, &mismatched)
+	if err != nil || rows != 11000-4+2 || mismatched != 0 {
+		t.Errorf("got %d assignments, %d of them wrong (%v), want %d and none wrong", rows, mismatched, err, 11000-4+2)
 	}
 	var invalid int
 	if err := writer.QueryRow(ctx, "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid); err != nil || invalid > 0 {
@@ -139,7 +139,7 @@ func TestMigrationInSteps(t *testing.T) {
 	}
 }
 
-// The migration that CONTRIBUTING.md shows holds no writers up, fills all rows, and may be run again.
+// The migration in CONTRIBUTING.md blocks no writes, fills all rows, and can run twice.
 func TestColumnOfALargeTable(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(root + "CONTRIBUTING.md")
@@ -151,12 +151,12 @@ func TestColumnOfALargeTable(t *testing.T) {
 	}
 	with := func(name string) service.Definition {
 		d := network.Definition
-		files := before(t, "9")
+		files := migrationsBefore(t, "9")
 		files["migrations/"+name] = &fstest.MapFile{Data: []byte("-- +goose NO TRANSACTION" + sample)}
 		d.Migrations = files
 		return d
 	}
-	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: before(t, "0010")})[network.Name]
+	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: migrationsBefore(t, "0010")})[network.Name]
 	db, err := pool.Open(t.Context(), url.Reveal(), 4, nil)
 	testkit.Must(t, err)
 	defer db.Close()
@@ -181,10 +181,13 @@ func TestColumnOfALargeTable(t *testing.T) {
 		break
 	}
 	testkit.Must(t, host.Migrate(t.Context(), with("9999_label_again.sql"), db, slog.New(slog.DiscardHandler)))
-	var wrong, invalid int
-	testkit.Must(t, db.QueryRow(t.Context(), "SELECT count(*) FROM ip_entity WHERE label <> coalesce(nickname, 'entity ' || id)").Scan(&wrong))
+	var mismatched, invalid int
+	testkit.Must(
+		t,
+		db.QueryRow(t.Context(), "SELECT count(*) FROM ip_entity WHERE label <> coalesce(nickname, 'entity ' || id)").Scan(&mismatched),
+	)
 	testkit.Must(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_index WHERE NOT indisvalid").Scan(&invalid))
-	if wrong != 0 || invalid != 0 {
-		t.Errorf("got %d rows with another label and %d half-made indexes, want none", wrong, invalid)
+	if mismatched != 0 || invalid != 0 {
+		t.Errorf("got %d rows with another label and %d half-made indexes, want none", mismatched, invalid)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// The changes of all services complete the todo items that are named for them.
+// Changes in all services complete the to-do items about them.
 func TestTodo(t *testing.T) {
 	both(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
 		items := func() map[string]system.TodoItem {

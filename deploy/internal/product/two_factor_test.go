@@ -18,7 +18,7 @@ import (
 
 var sixDigits = regexp.MustCompile(`(?m)^ *([0-9]{6})\r?$`)
 
-// mailed waits until n codes have been mailed, and returns the newest with its recipient.
+// mailed waits until n codes were mailed, and returns the newest code and its recipient.
 func mailed(t *testing.T, box *mailbox.Server, n int) (to, code string) {
 	t.Helper()
 	testkit.Eventually(t, "the code is mailed", func() bool {
@@ -35,8 +35,8 @@ func mailed(t *testing.T, box *mailbox.Server, n int) (to, code string) {
 	return to, code
 }
 
-// A client that has to sign in with a second factor, and has none, is mailed a code. The code that completed a login counts as a
-// confirmation where a change takes one.
+// A client that needs a second factor and has none gets a code by mail. The code that completed a sign-in also counts as a
+// confirmation for changes that need one.
 func TestRequiredSecondFactor(t *testing.T) {
 	t.Parallel()
 	box := mailbox.Start(t, mailbox.Options{})
@@ -67,7 +67,7 @@ func TestRequiredSecondFactor(t *testing.T) {
 	c.WithKey("").Do("PATCH", login.Path(), login.Answer(code)).WantErrors("/token", "expired")
 }
 
-// Admins must have a second factor where the setting says so, which cannot be set while one of them could not sign in.
+// If the setting says so, admins need a second factor. The setting is refused while an admin could not sign in with it.
 func TestTwoFactorOfAdmins(t *testing.T) { producttest.Together(t, testTwoFactorOfAdmins) }
 
 func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) {

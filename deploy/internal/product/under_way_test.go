@@ -18,10 +18,10 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// soon is how long something may take that is waited for.
+// soon is how long a test waits for a condition.
 const soon = 2 * time.Minute
 
-// send is a connection on which a request's head was sent, up to its end.
+// send opens a connection, and sends the head of a request.
 func send(t *testing.T, c *testkit.Client, head string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	connection, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
@@ -52,16 +52,16 @@ func revoke(t *testing.T, c *testkit.Client, key string) {
 	t.Fatalf("got no key %s, want one", key)
 }
 
-// A key that is deleted while the body of its request is on its way does nothing any more.
+// A request has no effect if its key is deleted while its body arrives.
 func TestRevokedWithinTheBody(t *testing.T) { both(t, testRevokedWithinTheBody) }
 
 func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Client) {
-	for what, body := range map[string]string{
+	for name, body := range map[string]string{
 		"/auth/key": `{"name": "successor"}`,
 		"/admin":    `{"username": "successor", "email": "successor@example.com", "password": ""}`,
 	} {
 		key := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", `{"name": "revoked"}`).Want(200))
-		to, from := send(t, c.WithKey(key.Key), "POST "+what)
+		to, from := send(t, c.WithKey(key.Key), "POST "+name)
 		fmt.Fprintf(to, "Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
 			t.Fatalf("got %q (%v), want 100 Continue", line, err)
@@ -73,15 +73,15 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 		_, _ = io.WriteString(to, body[1:])
 		response, err := http.ReadResponse(from, nil)
 		if err != nil || response.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: got %v (%v), want %d", what, response, err, http.StatusUnauthorized)
+			t.Errorf("%s: got %v (%v), want %d", name, response, err, http.StatusUnauthorized)
 		}
-		if list := c.Do("GET", what, nil).Want(200); strings.Contains(list.Text, "successor") {
+		if list := c.Do("GET", name, nil).Want(200); strings.Contains(list.Text, "successor") {
 			t.Errorf("got %s, want no successor in it", list.Text)
 		}
 	}
 }
 
-// A change that waits while its key is revoked, or may do less, is not made.
+// A waiting change is not made if its key is revoked or loses the permission meanwhile.
 func TestRevokedBeforeTheCommit(t *testing.T) { both(t, testRevokedBeforeTheCommit) }
 
 func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -109,14 +109,14 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		}
 		unlock()
 		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).Want(200) // behind who still waits
-		var made int
-		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&made); err != nil || made > 0 {
-			t.Errorf("%s: got %d changes (%v), want none", name, made, err)
+		var count int
+		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&count); err != nil || count > 0 {
+			t.Errorf("%s: got %d changes (%v), want none", name, count, err)
 		}
 	}
 }
 
-// A list that is on its way when its key is revoked reads no further, however slowly its caller takes it.
+// A list stops soon after its key is revoked, however slowly the caller reads it.
 func TestRevokedWithinAList(t *testing.T) { both(t, testRevokedWithinAList) }
 
 func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -146,7 +146,7 @@ func testRevokedWithinAList(t *testing.T, p *product.Product, c *testkit.Client)
 	}
 }
 
-// holdSpeed holds a port speed, until it is given back.
+// holdSpeed locks a port speed until release is called.
 func holdSpeed(t *testing.T, db *pg.DB, id int64) (release func()) {
 	t.Helper()
 	return testkit.HoldLock(t, db, func(tx *pg.Tx) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-// Every operation that edits or deletes an item obeys If-Match, and every answer with an item has its ETag.
+// Every operation that edits or deletes an item checks If-Match, and every response with an item has its ETag.
 func TestEveryVersion(t *testing.T) { producttest.Together(t, testEveryVersion) }
 
 func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -45,7 +45,7 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 }
 
-// Of editors who have seen the same version one wins; the others start again, and nothing is lost.
+// Of several editors that have read the same version, one succeeds. The others read again and retry, and no edit is lost.
 func TestNoLostUpdate(t *testing.T) { shared(t, testNoLostUpdate) }
 
 func testNoLostUpdate(t *testing.T, _ *product.Product, c *testkit.Client) {
