@@ -50,33 +50,33 @@ const element = name => document.getElementById(name);
 const id = link.get("id"), token = link.get("token");
 const show = text => { element("message").textContent = text; };
 if (/^[1-9][0-9]*$/.test(id) && token) {
-  at("form").hidden = false;
-  say("");
+  element("form").hidden = false;
+  show("");
 } else {
   show("The link is incomplete. Open the link in the mail, or copy all of it.");
 }
-at("form").addEventListener("submit", async event => {
+element("form").addEventListener("submit", async event => {
   event.preventDefault();
-  const password = at("password").value;
+  const password = element("password").value;
   if (password !== element("repeated").value) {
     show("The passwords do not match.");
     return;
   }
-  at("button").disabled = true;
-  say("");
+  element("button").disabled = true;
+  show("");
   try {
     const response = await fetch("/auth/password-reset/" + id, {
       method: "PATCH", credentials: "omit", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token, password}),
     });
     const body = await response.json();
     if (response.ok) {
-      at("form").remove();
+      element("form").remove();
       show("The password is set. You can sign in with it.");
       return;
     }
     const invalid = (body.errors || []).find(field => field.pointer === "/password");
     if (response.status === 404 || response.status === 422 && !invalid) {
-      at("form").remove();
+      element("form").remove();
       show("The link has expired. Request a new one.");
       return;
     }
@@ -84,7 +84,7 @@ at("form").addEventListener("submit", async event => {
   } catch {
     show("The server did not respond. Try again.");
   }
-  at("button").disabled = false;
+  element("button").disabled = false;
 });
 `
 

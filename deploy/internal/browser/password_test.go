@@ -37,7 +37,7 @@ func (s *site) link(t *testing.T, n int) (link string) {
 // statusText returns the text of the page's status line.
 func statusText(w *window) string {
 	w.t.Helper()
-	return get(w, chromedp.TextContent("#said"))
+	return get(w, chromedp.TextContent("#message"))
 }
 
 // awaitStatus waits until the page's status line contains text.
@@ -52,7 +52,7 @@ func choose(w *window, text string) {
 	if _, failed := run[int](w, `() => document.querySelectorAll("input").forEach(field => { field.value = ""; })`); failed != "" {
 		w.t.Fatal(failed)
 	}
-	w.do(chromedp.SendKeys("#password", text), chromedp.SendKeys("#again", text), chromedp.Click("#button"))
+	w.do(chromedp.SendKeys("#password", text), chromedp.SendKeys("#repeated", text), chromedp.Click("#button"))
 }
 
 // TestPasswordPage chooses a password with the link of a reset and signs in with it. The token never appears in the
@@ -78,8 +78,8 @@ func TestPasswordPage(t *testing.T) {
 	if address := get(w, chromedp.Location()); address != s.url+"/-/password" {
 		t.Errorf("got the address %s, want %s/-/password", address, s.url)
 	}
-	w.do(chromedp.SendKeys("#password", "one long walk home"), chromedp.SendKeys("#again", "another one"), chromedp.Click("#button"))
-	awaitStatus(t, w, "The two are not the same.")
+	w.do(chromedp.SendKeys("#password", "one long walk home"), chromedp.SendKeys("#repeated", "another one"), chromedp.Click("#button"))
+	awaitStatus(t, w, "The passwords do not match.")
 	choose(w, "short")
 	awaitStatus(t, w, "The password must have at least 12 characters.")
 	choose(w, "passwordpassword")
@@ -101,9 +101,9 @@ func TestPasswordPage(t *testing.T) {
 	// The page explains that a link works only once, and that a link is incomplete.
 	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible("#password"))
 	choose(w, "eight grey herons at dawn")
-	awaitStatus(t, w, "This link is good no longer.")
+	awaitStatus(t, w, "The link has expired. Request a new one.")
 	w.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/-/password"))
-	awaitStatus(t, w, "This is not the whole link.")
+	awaitStatus(t, w, "The link is incomplete.")
 
 	history := get(w, chromedp.NavigationEntries()).Entries
 	if len(history) < 4 {
