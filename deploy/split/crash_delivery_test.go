@@ -38,13 +38,13 @@ type post struct {
 	receiver *receiver.Server
 	hook     int64
 
-	mu    sync.Mutex
-	asked map[string]int  // the number of requested mails, by address
-	maybe map[string]bool // addresses whose mails may be lost with the system service's schema
+	mu        sync.Mutex
+	requested map[string]int  // the number of requested mails, by address
+	maybe     map[string]bool // addresses whose mails may be lost with the system service's schema
 }
 
 func newPost(t *testing.T) *post {
-	return &post{t: t, asked: map[string]int{}, maybe: map[string]bool{},
+	return &post{t: t, requested: map[string]int{}, maybe: map[string]bool{},
 		box: mailbox.Start(t, mailbox.Options{TLS: true,
 			Refuse: func(attempt int, to string) error {
 				switch {
@@ -107,14 +107,14 @@ func (p *post) open(c *testkit.Client) {
 func (p *post) addMail(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[to]++
+	p.requested[to]++
 }
 
 // addLost records that all mails requested so far may be lost.
 func (p *post) addLost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for to := range p.asked {
+	for to := range p.requested {
 		p.maybe[to] = true
 	}
 }
@@ -294,7 +294,7 @@ func (p *post) checkMails() {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for to, n := range p.asked {
+		for to, n := range p.requested {
 			got := len(received[to])
 			if isRefused(to) {
 				n = 0
@@ -309,5 +309,5 @@ func (p *post) checkMails() {
 		}
 		return unexpected
 	})
-	p.t.Logf("%d addresses accepted %d mails", len(p.asked), p.box.Accepted())
+	p.t.Logf("%d addresses accepted %d mails", len(p.requested), p.box.Accepted())
 }

@@ -30,7 +30,7 @@ import (
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	requireProc(t)
-	rounds, callers, restored := 8, 6, []string{"identity", "network", "pxe", "system"}
+	rounds, callers, restored := 9, 6, []string{"identity", "network", "pxe", "system"}
 	rand.Shuffle(len(restored), func(i, j int) { restored[i], restored[j] = restored[j], restored[i] })
 	if !*full {
 		restored = restored[:1]

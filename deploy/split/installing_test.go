@@ -26,7 +26,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 	t.Parallel()
 	requireProc(t)
 	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_ALLOWED_NETWORKS=127.0.0.0/8")
-	const key, mac, address = "what the agent asks of its callers", "52:54:00:00:00:01", "10.1.0.2"
+	const key, mac, address = "the key of the agent in this test", "52:54:00:00:00:01", "10.1.0.2"
 	agent := agenttest.NewBootAgent(t, key)
 	at, err := url.Parse(agent.URL)
 	if err != nil {

@@ -80,11 +80,11 @@ func testLines(t *testing.T, r *running) {
 	execute("ALTER TABLE system.log DROP CONSTRAINT no")
 
 	execute("ALTER TABLE clients.message RENAME TO message_away")
-	asked := awaitLine("the failed request", func(l line) bool {
+	failed := awaitLine("the failed request", func(l line) bool {
 		return l.Msg == "request failed" && l.Service == "clients" && l.Route == "/internal/messages" && l.RequestID != ""
 	})
 	awaitLine("the caller's error", func(l line) bool {
-		return l.Msg == "receive-messages-clients" && l.RequestID == asked.RequestID
+		return l.Msg == "receive-messages-clients" && l.RequestID == failed.RequestID
 	})
 	execute("ALTER TABLE clients.message_away RENAME TO message")
 }

@@ -54,9 +54,9 @@ func TestReplacedInTurn(t *testing.T) {
 		}
 	}
 	stop()
-	t.Logf("%d requests, %d failed, %d replaced", front.asked.Load(), front.failed.Load(), rounds*len(names)*2)
-	if front.failed.Load() > 0 || front.asked.Load() < 200 {
-		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.asked.Load())
+	t.Logf("%d requests, %d failed, %d replaced", front.requested.Load(), front.failed.Load(), rounds*len(names)*2)
+	if front.failed.Load() > 0 || front.requested.Load() < 200 {
+		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.requested.Load())
 	}
 }
 
@@ -177,9 +177,9 @@ func (o *replica) isReady() bool {
 
 // balancer sends requests to the gateways that are ready.
 type balancer struct {
-	gateways                [2]*replica
-	repeat                  atomic.Bool // whether to send a request again after a lost connection, a 429 or a 503
-	asked, repeated, failed atomic.Int64
+	gateways                    [2]*replica
+	repeat                      atomic.Bool // whether to send a request again after a lost connection, a 429 or a 503
+	requested, repeated, failed atomic.Int64
 }
 
 func (b *balancer) checkReady() {
@@ -205,7 +205,7 @@ func (b *balancer) sendRequests(ctx context.Context, t *testing.T, n int, key, p
 		if i%3 == 0 {
 			method, body = http.MethodPatch, fmt.Sprintf(`{"name": "site %d %d"}`, n, i)
 		}
-		b.asked.Add(1)
+		b.requested.Add(1)
 		for attempt := 0; ; attempt++ {
 			failure, passes := b.send(context.WithoutCancel(ctx), client, i+attempt, key, method, path, body)
 			if failure == nil {

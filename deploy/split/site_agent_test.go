@@ -153,8 +153,8 @@ type agentChain struct {
 type sum [sha256.Size]byte
 
 const (
-	parentFile = "gone/from the parent" // only the last agent has this file at first
-	lateFolder = "local/late/"          // the folder of the files that are added last
+	parentFile = "deleted/at the parent" // only the last agent has this file at first
+	lateFolder = "local/late/"           // the folder of the files that are added last
 )
 
 // TestSiteAgents syncs three agents over slow lines while they and the pxe service are killed. One disk is full for

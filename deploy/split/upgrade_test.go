@@ -91,9 +91,9 @@ func TestUpgrade(t *testing.T) {
 		slices.Reverse(names) // on the way back, callers go before the services that they call
 	}
 	stop()
-	t.Logf("%d requests, %d sent again, %d failed", front.asked.Load(), front.repeated.Load(), front.failed.Load())
-	if front.failed.Load() > 0 || front.asked.Load() < 200 {
-		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.asked.Load())
+	t.Logf("%d requests, %d sent again, %d failed", front.requested.Load(), front.repeated.Load(), front.failed.Load())
+	if front.failed.Load() > 0 || front.requested.Load() < 200 {
+		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.requested.Load())
 	}
 	for service, is := range schemas(t, f) {
 		if is != wanted[service] {

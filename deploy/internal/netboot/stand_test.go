@@ -32,7 +32,7 @@ var (
 )
 
 const (
-	agentKey    = "what the agent asks of its callers"
+	agentKey    = "the key of the agent in this test"
 	url         = "http://10.77.0.1"
 	ovmf        = "/usr/share/OVMF/OVMF_"
 	waitTimeout = 15 * time.Minute // QEMU emulates the processors, which is slow

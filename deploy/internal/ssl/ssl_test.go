@@ -450,7 +450,7 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("by TLS: got %s, want 200", response.Status)
 		}
 		behind := newFrontend(t, gateway.Config{TrustedProxies: loopback}, withServices, noPreparation)
-		testkit.Eventually(t, "the gateway behind a proxy has heard of it", func() bool {
+		testkit.Eventually(t, "the gateway behind a proxy requires TLS", func() bool {
 			return behind.call(plain, "http://"+behind.plain+"/group", "X-Api-Key", c.Key).StatusCode == 403
 		})
 		for forwarded, want := range map[string]int{"https": 200, "http": 403, "https, http": 403, "": 403} {
