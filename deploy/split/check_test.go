@@ -62,7 +62,7 @@ func TestCheck(t *testing.T) {
 		"gateway",
 		[]string{
 			"IRONPLANE_PROCESS_KEY: it is the gateway's: ",
-			"certificate: it is this process's",
+			"certificate: valid, and for this process",
 			"REDIS_URL: ",
 			"is taken",
 			`IRONPLANE_DRAIN_DELAY is "soon"`,

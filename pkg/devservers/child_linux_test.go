@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The kernel takes the end of the thread that forked for the end of the parent.
+// The kernel treats the end of the thread that forked as the end of the parent.
 func TestChildOutlivesItsThread(t *testing.T) {
 	t.Parallel()
 	var r *Redis

@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 )
 
-// dataVersion is the major version of the Postgres that made a data folder, "" if there is no folder yet.
+// dataVersion returns the major version of the Postgres that created a data folder, or "" if there is no folder.
 func dataVersion(data string) (string, error) {
 	version, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	if err == nil {
@@ -26,10 +26,10 @@ func dataVersion(data string) (string, error) {
 	if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	return "", fmt.Errorf("%s is no data of Postgres: move it away", data)
+	return "", fmt.Errorf("%s is not a data folder of Postgres: move it away", data)
 }
 
-// superuserPassword reads the password of the data beside it, or makes one for data to come.
+// superuserPassword reads the superuser's password from its file, or creates it if create is true and there is none.
 func superuserPassword(path string, create bool) (string, error) {
 	password, err := os.ReadFile(path)
 	if err == nil {
@@ -39,7 +39,7 @@ func superuserPassword(path string, create bool) (string, error) {
 		return "", fmt.Errorf("read the superuser's password: %w", err)
 	}
 	password = []byte(newPassword())
-	// Under another name first, so that what is there is whole.
+	// Written under another name first, so that the file is complete once it exists.
 	if err := writeSynced(path+".new", password); err != nil {
 		return "", fmt.Errorf("write the superuser's password: %w", err)
 	}
@@ -58,7 +58,7 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// createData makes the data folder under another name first: one that is there is whole.
+// createData creates the data folder under another name first, so that it is complete once it exists.
 func (p *Postgres) createData(ctx context.Context, found installation, durable bool) error {
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (p *Postgres) createData(ctx context.Context, found installation, durable b
 	if err := os.Mkdir(unfinished, 0o700); err != nil {
 		return err
 	}
-	defer os.RemoveAll(unfinished) // is gone by then if all went well
+	defer os.RemoveAll(unfinished) // renamed by then if all went well
 	password := filepath.Join(p.dir, "password.initdb")
 	if err := writeSynced(password, []byte(p.password)); err != nil {
 		return err
@@ -146,8 +146,8 @@ func initdb(ctx context.Context, found installation, runAs *syscall.Credential, 
 	return fmt.Errorf("initdb: %v: %s", cmd.ProcessState, strings.TrimSpace(tail.String()))
 }
 
-// ownerOf is whom the server of this data has to run as, if not as ourselves: only root can be somebody else, and has
-// to be, whoever made the data.
+// ownerOf returns the account that the server must run as, or nil for the present one. Only root can run it as another
+// account, and must, because Postgres refuses to run as root.
 func ownerOf(data *os.File) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

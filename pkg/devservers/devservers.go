@@ -1,8 +1,8 @@
-// Package devservers starts the Postgres and the Redis that a process or a test run needs, as children of it.
+// Package devservers starts the Postgres and the Redis that a process or a test run needs, as child processes.
 //
-// Both listen on 127.0.0.1 alone, on a port that was free, and want a random password: other users of the machine do
-// not get in. They end with this process, also when it is killed: on Linux the kernel sees to it; elsewhere the next
-// start in the same folder stops what an earlier one left behind.
+// Both listen on a free port of 127.0.0.1 and require a random password, so other users of the machine cannot connect. They
+// end with this process, even if it is killed. On Linux the kernel ensures that. On other systems the next start in the same
+// folder stops the servers of an earlier run.
 package devservers
 
 import (
@@ -19,11 +19,12 @@ import (
 	"syscall"
 )
 
-// childEnv is all that children see of an environment: ours may hold secrets, and variables that steer Postgres.
+// childEnv is the whole environment of child processes. The environment of this process may contain secrets, and variables
+// that change how Postgres behaves.
 var childEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 
-// findAccount is whom the children of a root process run as: the first of these users that exists, as Postgres refuses to
-// run as root and Redis has no need to. It is nil, for ourselves, where we are not root.
+// findAccount returns the first of these users that exists, for children of a root process. Postgres refuses to run as root,
+// and Redis has no need to. It returns nil if this process does not run as root.
 func findAccount(names ...string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -46,8 +47,8 @@ func findAccount(names ...string) (*syscall.Credential, error) {
 	return nil, fmt.Errorf("this process is root and there is no other user to run as: none of %s exists", strings.Join(names, ", "))
 }
 
-// passFile hands the child an open file or folder and returns the path by which the child finds it. A child that runs as
-// another user than we do may not get through the parents of the real path, such as the 0700 home of root.
+// passFile hands an open file or folder to the child, and returns the path by which the child finds it. A child with another
+// user may not have access to the parents of the real path, such as root's home.
 func passFile(cmd *exec.Cmd, f *os.File) string {
 	if cmd.SysProcAttr.Credential == nil || runtime.GOOS != "linux" {
 		return f.Name()
@@ -56,13 +57,13 @@ func passFile(cmd *exec.Cmd, f *os.File) string {
 	return "/proc/self/fd/" + strconv.Itoa(2+len(cmd.ExtraFiles))
 }
 
-var errPortInUse = errors.New("the port was taken by another process")
+var errPortInUse = errors.New("the port is in use by another process")
 
-// Both servers pass on what strerror(3) says, in the C locale.
+// Both servers print the text of strerror(3) in the C locale.
 const addressInUse = "Address already in use"
 
-// onFreePort calls start with a port that was free a moment ago, and again with another one if start's error is
-// errPortInUse.
+// onFreePort calls start with a free port. If start returns errPortInUse, because another process was faster, it tries other
+// ports.
 func onFreePort(start func(port int) error) error {
 	const attempts = 5
 	var err error

@@ -8,11 +8,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// clockInterval is by how much a key of the stand-in may expire too early or too late. miniredis can be exact (ClockTTL),
-// but then sorts and walks all keys at every command: 2.4 ms for ten thousand.
+// clockInterval is how precisely keys of the embedded server expire. miniredis can be exact (ClockTTL), but then sorts all
+// keys at every command: 2.4 ms for ten thousand.
 const clockInterval = 50 * time.Millisecond
 
-// embeddedRedis is a Redis in this process.
+// embeddedRedis is a Redis server in this process.
 type embeddedRedis struct {
 	redis *miniredis.Miniredis
 	close context.CancelFunc
@@ -23,7 +23,7 @@ func startEmbedded(password string) (*embeddedRedis, error) {
 	s := &embeddedRedis{redis: miniredis.NewMiniRedis(), done: make(chan struct{})}
 	s.redis.RequireAuth(password)
 	if err := s.redis.StartAddr("127.0.0.1:0"); err != nil {
-		return nil, fmt.Errorf("start the stand-in: %w", err)
+		return nil, fmt.Errorf("start the embedded Redis: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.close = cancel
@@ -31,7 +31,7 @@ func startEmbedded(password string) (*embeddedRedis, error) {
 	return s, nil
 }
 
-// run lets keys grow older, as miniredis's own clock stands still, until it is time to close.
+// run advances the clock of miniredis, which stands still by itself, until the server is stopped.
 func (s *embeddedRedis) run(ctx context.Context) {
 	defer close(s.done)
 	defer s.redis.Close()
@@ -56,6 +56,6 @@ func (s *embeddedRedis) Stop(ctx context.Context) error {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop the stand-in: %w", ctx.Err())
+		return fmt.Errorf("stop the embedded Redis: %w", ctx.Err())
 	}
 }

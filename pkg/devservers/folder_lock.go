@@ -14,22 +14,21 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 )
 
-// folderLock is the right to run one server in a folder. It stands on two locked files, each with a pid in it: <name>.owner
-// is locked by us and so until we end, however we do; <name>.server is locked by the server and whatever it forks, who
-// inherit the open file, and so until the last of them is gone. That tells a server that outlived its owner from a
-// stale pid that is some other process by now.
+// folderLock is the right to run one server in a folder. It uses two locked files, each with a pid. This process locks
+// <name>.owner until it ends. The server and its children inherit <name>.server, which stays locked until the last of them
+// has ended. That distinguishes a server that outlived its owner from a stale pid that another process has by now.
 type folderLock struct {
 	owner  *os.File
 	server string
 }
 
-// pollInterval is for what cannot be waited for otherwise.
+// pollInterval is how often conditions are tested that cannot be waited for.
 const pollInterval = 10 * time.Millisecond
 
-// ErrInUse means that another process runs the server of a folder.
+// ErrInUse is the error if another process runs the server of a folder.
 var ErrInUse = errors.New("the folder is in use")
 
-// lockFolder fails when another living process, or another call in this one, has locked it.
+// lockFolder fails with ErrInUse if another process, or another call in this process, has locked the folder.
 func lockFolder(dir, name string) (*folderLock, error) {
 	path := filepath.Join(dir, name+".owner")
 	owner, err := lock(path)
@@ -46,14 +45,14 @@ func lockFolder(dir, name string) (*folderLock, error) {
 	return &folderLock{owner: owner, server: filepath.Join(dir, name+".server")}, nil
 }
 
-// release unlocks before it closes: a process that is being forked elsewhere in us has the file too until its exec.
+// release unlocks the file before closing it: a child that is being forked holds the open file until its exec.
 func (l *folderLock) release() {
 	_ = syscall.Flock(int(l.owner.Fd()), syscall.LOCK_UN) // fails when released already
 	l.owner.Close()
 }
 
-// lockServer returns the locked file that a new server is to inherit, once an earlier server is gone, and the earlier
-// server's pid, 0 if there was none.
+// lockServer waits until an earlier server has ended. It returns the locked file for a new server to inherit, and the
+// earlier server's pid, or 0.
 func (l *folderLock) lockServer(ctx context.Context) (*os.File, int, error) {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -81,7 +80,7 @@ func (l *folderLock) lockServer(ctx context.Context) (*os.File, int, error) {
 	}
 }
 
-// lock returns syscall.EWOULDBLOCK when another has the lock.
+// lock returns syscall.EWOULDBLOCK if another process has the lock.
 func lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -102,7 +101,7 @@ func writePID(f *os.File, pid int) error {
 	return err
 }
 
-// readPID is the pid in a lock file, 0 when none was written yet.
+// readPID returns the pid in a lock file, or 0 if there is none.
 func readPID(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {

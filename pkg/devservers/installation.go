@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrNoPostgres means that this machine has no Postgres server to start.
+// ErrNoPostgres is the error if this machine has no Postgres server to start.
 var ErrNoPostgres = errors.New("no Postgres server is installed: install one" +
 	" (Debian: `make setup` or `apt-get install postgresql`;" +
 	" Fedora: `dnf install postgresql-server postgresql-contrib`;" +
@@ -38,7 +38,7 @@ var binFolders = []string{
 	"/usr/local/pgsql/bin",              // built from source
 }
 
-// usualBins lists the folders where a Postgres may be, the preferred one first.
+// usualBins returns the folders that may contain Postgres, the preferred one first.
 func usualBins(ctx context.Context) []string {
 	var bins []string
 	if path, err := exec.LookPath("postgres"); err == nil {
@@ -68,8 +68,8 @@ func versionIn(path string) float64 {
 	return v
 }
 
-// findPostgres returns the first installation in bins that can run a data folder of this major version, or the first
-// one at all for a new folder, whose version is "".
+// findPostgres returns the first installation in bins for a data folder of this major version. For a new folder, major is
+// "", and it returns the first installation.
 func findPostgres(ctx context.Context, bins []string, major string) (installation, error) {
 	var others []string
 	var failed error
@@ -94,12 +94,12 @@ func findPostgres(ctx context.Context, bins []string, major string) (installatio
 	case ctx.Err() != nil:
 		return installation{}, fmt.Errorf("look for a Postgres server: %w", ctx.Err())
 	case len(others) > 0:
-		return installation{}, fmt.Errorf("its data was made by Postgres %s and the Postgres found here is %s:"+
+		return installation{}, fmt.Errorf("the data was created by Postgres %s, but this machine has Postgres %s:"+
 			" install Postgres %s beside it (its bin folder first in PATH if it is in no usual place),"+
-			" or dump the data with the Postgres that made it, move the folder away, start anew and restore the dump",
+			" or dump the data with its Postgres, move the folder away, start again and restore the dump",
 			major, strings.Join(others, ", "), major)
 	case failed != nil:
-		return installation{}, fmt.Errorf("%w; what was found does not run: %w", ErrNoPostgres, failed)
+		return installation{}, fmt.Errorf("%w; an installation was found but does not run: %w", ErrNoPostgres, failed)
 	default:
 		return installation{}, ErrNoPostgres
 	}

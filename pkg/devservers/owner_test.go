@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,8 @@ import (
 	"testing"
 )
 
-// ownerFolder names the variable by which this binary becomes a process that owns servers, and can be killed.
-const ownerFolder = "BACKING_TEST_OWNER_FOLDER"
+// ownerFolder is the variable that makes this test binary run servers, as an owner that a test can kill.
+const ownerFolder = "DEVSERVERS_TEST_OWNER_FOLDER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerFolder); dir != "" {
@@ -97,8 +98,13 @@ func TestKilledOwner(t *testing.T) {
 	if got := query[int](t, p.URL("postgres"), "SELECT answer FROM kept"); got != 42 {
 		t.Errorf("got the row %d, want 42", got)
 	}
-	if r := startRedis(t, RedisOptions{Dir: dir}); r.URL() == redisURL {
-		t.Error("got the same URL in two runs, want another password")
+	earlier, err := url.Parse(redisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := earlier.User.Password()
+	if r := startRedis(t, RedisOptions{Dir: dir}); r.password == password || password == "" {
+		t.Errorf("got the password %q in both runs, want another one in each", password)
 	}
 }
 

@@ -28,11 +28,11 @@ const (
 	maxConnections = 200
 )
 
-// PostgresOptions say where and how to run a Postgres.
+// PostgresOptions configure a Postgres server.
 type PostgresOptions struct {
-	// Dir holds the data, the superuser's password and the log. It is made when it is missing.
+	// Dir holds the data, the superuser's password and the log. It is created if it does not exist.
 	Dir string
-	// Durable makes a commit outlast a crash of the machine. Without it, for tests, such a crash may cost all data.
+	// Durable makes commits survive a crash of the machine. Without it, for tests, such a crash may lose all data.
 	Durable bool
 	// MaxConnections is 200 by default.
 	MaxConnections int
@@ -40,7 +40,7 @@ type PostgresOptions struct {
 	bins []string // where to look for the server, in place of the usual folders
 }
 
-// Postgres is a running server. It belongs to whoever started it, who has to Stop it.
+// Postgres is a running server. The caller of StartPostgres must Stop it.
 type Postgres struct {
 	dir      string
 	lock     *folderLock
@@ -49,12 +49,12 @@ type Postgres struct {
 	password string
 }
 
-// StartPostgres starts the Postgres of a folder, which it prepares if it is a new one, and returns when it can be used.
-// It fails with ErrNoPostgres if there is none on this machine and with ErrInUse if another process has the folder. ctx
-// limits the start only.
+// StartPostgres starts the Postgres of a folder, and returns when it is ready. It prepares a new folder. It fails with
+// ErrNoPostgres if this machine has no Postgres, and with ErrInUse if another process uses the folder. ctx limits only the
+// start.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	if o.Dir == "" {
-		return nil, errors.New("start Postgres: no folder given")
+		return nil, errors.New("start Postgres: the folder is not set")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -67,7 +67,7 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	return p, nil
 }
 
-// CheckPostgres fails where there is no Postgres on this machine that a folder's data could be served by. It changes nothing.
+// CheckPostgres fails if this machine has no Postgres for the data in a folder. It changes nothing.
 func CheckPostgres(ctx context.Context, dir string) error {
 	major, err := dataVersion(filepath.Join(dir, "data"))
 	if err != nil {
@@ -77,8 +77,9 @@ func CheckPostgres(ctx context.Context, dir string) error {
 	return err
 }
 
-// URL is the superuser's address of a database, with the password in it. Its require_auth keeps clients from giving
-// the password to whoever may listen on the port once this Postgres is gone; libpq knows it from version 16 on.
+// URL returns the superuser's URL of a database, with the password. Its require_auth prevents clients from sending the
+// password to another process that listens on the port after this Postgres has ended. libpq knows require_auth from version
+// 16 on.
 func (p *Postgres) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -90,10 +91,10 @@ func (p *Postgres) URL(database string) string {
 	return u.String()
 }
 
-// Done is closed when the server has ended, whether stopped or by itself.
+// Done is closed when the server has ended, stopped or by itself.
 func (p *Postgres) Done() <-chan struct{} { return p.child.Done() }
 
-// Err says why the server ended by itself; it is nil while it runs and after Stop.
+// Err returns why the server ended by itself. It is nil while the server runs, and after Stop.
 func (p *Postgres) Err() error {
 	if err := p.child.Err(); err != nil {
 		return fmt.Errorf("%w (its log is %s)", err, p.logFile())
@@ -101,9 +102,8 @@ func (p *Postgres) Err() error {
 	return nil
 }
 
-// Stop ends the server, its sessions first, and leaves the folder to the next. It waits until ctx is done, for a
-// minute at the most, before it uses force, which loses no committed data and is an error. It is due also when the
-// server has ended by itself.
+// Stop ends the server and its sessions, and frees the folder. It waits until ctx is done, at most a minute, before it uses
+// force. Force loses no committed data, but is an error. Call Stop even if the server has ended by itself.
 func (p *Postgres) Stop(ctx context.Context) error {
 	defer p.lock.release()
 	return p.child.Stop(ctx)
@@ -150,7 +150,7 @@ func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
 
 var errNoLocale = errors.New("the locale is unknown")
 
-// serve starts the server on a port and waits until it can be used.
+// serve starts the server on a port, and waits until it is ready.
 func (p *Postgres) serve(ctx context.Context, found installation, port int, o PostgresOptions) error {
 	lock, earlier, err := p.lock.lockServer(ctx)
 	if err != nil {
@@ -220,8 +220,8 @@ func (p *Postgres) serve(ctx context.Context, found installation, port int, o Po
 	return nil
 }
 
-// awaitReady asks the server's pid file first: what answers on the port could still be a stranger's, who took it just
-// before, and is not to be given the password.
+// awaitReady reads the server's pid file before it connects. Another process may have taken the port first, and must not get
+// the password.
 func (p *Postgres) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
 	defer cancel()
@@ -240,7 +240,7 @@ func (p *Postgres) awaitReady(ctx context.Context) error {
 	return requireExtensions(ctx, conn, "pg_trgm", "btree_gist")
 }
 
-// requireExtensions asks the server, which knows better than we where its extensions are.
+// requireExtensions fails if the server lacks an extension.
 func requireExtensions(ctx context.Context, conn *pgx.Conn, names ...string) error {
 	rows, err := conn.Query(ctx, "SELECT n FROM unnest($1::text[]) n EXCEPT SELECT name FROM pg_available_extensions", names)
 	if err != nil {
@@ -259,8 +259,7 @@ func requireExtensions(ctx context.Context, conn *pgx.Conn, names ...string) err
 
 func (p *Postgres) pidFile() string { return filepath.Join(p.dataFolder(), "postmaster.pid") }
 
-// readPIDFile reads the file that a server writes about itself: its pid in line 1 and, in line 8, how far it is. It
-// returns 0 when there is none.
+// readPIDFile returns the pid and the status that the server writes in lines 1 and 8 of its pid file, or 0.
 func (p *Postgres) readPIDFile() (pid int, status string) {
 	text, err := os.ReadFile(p.pidFile())
 	if err != nil {
@@ -277,7 +276,7 @@ func (p *Postgres) readPIDFile() (pid int, status string) {
 	return pid, status
 }
 
-// openLog opens the log for appending, empties it if it has grown too big, and returns where its end was.
+// openLog opens the log for appending, and returns its size. It empties a log that is too large.
 func openLog(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -298,7 +297,7 @@ func openLog(path string) (*os.File, int64, error) {
 	return f, 0, nil
 }
 
-// logSince returns the end of what was logged from a position on.
+// logSince returns the end of the log, from a position on.
 func logSince(path string, start int64) string {
 	f, err := os.Open(path)
 	if err != nil {

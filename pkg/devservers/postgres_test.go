@@ -249,8 +249,12 @@ func TestFolderOfSomethingElse(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StartPostgres(within(t), PostgresOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "is no data of Postgres") {
-		t.Errorf("start: got %v, want an error that says is no data of Postgres", err)
+	if _, err := StartPostgres(
+		within(t),
+		PostgresOptions{Dir: dir},
+	); err == nil ||
+		!strings.Contains(err.Error(), "is not a data folder of Postgres") {
+		t.Errorf("start: got %v, want an error that says is not a data folder of Postgres", err)
 	}
 }
 

@@ -15,18 +15,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/devservers/child"
 )
 
-// RedisOptions say how to run a Redis. The zero value will do.
+// RedisOptions configure a Redis server. The zero value is valid.
 type RedisOptions struct {
-	// Dir is where a Redis that outlived its process is found and stopped by the next start, on systems where the
-	// kernel does not do that (all but Linux). Without it nothing is written anywhere.
+	// Dir lets the next start find and stop a Redis that outlived its process, on systems other than Linux. Without it
+	// nothing is written to disk.
 	Dir string
-	// IsEmbedded starts the stand-in also where there is a redis-server.
+	// Embedded starts the embedded server even if redis-server is installed.
 	Embedded bool
 
 	programs []string // in place of the usual ones
 }
 
-// Redis is a running server that forgets everything when it ends. It belongs to whoever started it, who has to Stop it.
+// Redis is a running server that keeps nothing on disk. The caller of StartRedis must Stop it.
 type Redis struct {
 	server   server
 	lock     *folderLock // nil without a Dir
@@ -34,15 +34,15 @@ type Redis struct {
 	password string
 }
 
-// server has two kinds: a child and the stand-in.
+// server is a child process or the embedded server.
 type server interface {
 	Done() <-chan struct{}
 	Err() error
 	Stop(context.Context) error
 }
 
-// StartRedis starts a redis-server or, where none is installed, a stand-in inside this process, and returns when it can
-// be used. ctx limits the start only.
+// StartRedis starts a redis-server, or an embedded server in this process if none is installed. It returns when the server
+// is ready. ctx limits only the start.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	r := &Redis{password: newPassword()}
 	if err := r.start(ctx, o); err != nil {
@@ -51,27 +51,27 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	return r, nil
 }
 
-// URL is the address of the server, with the password in it.
+// URL returns the address of the server, with the password.
 func (r *Redis) URL() string {
 	u := url.URL{Scheme: "redis", User: url.UserPassword("", r.password), Host: r.address, Path: "/0"}
 	return u.String()
 }
 
-// IsEmbedded tells whether this is the stand-in: it serves one process well, knows fewer commands and holds its keys in
-// our memory without a limit.
+// IsEmbedded reports whether the server runs in this process. The embedded server suits one process, knows fewer commands,
+// and its memory is not limited.
 func (r *Redis) IsEmbedded() bool {
 	_, ok := r.server.(*embeddedRedis)
 	return ok
 }
 
-// Done is closed when the server has ended, whether stopped or by itself.
+// Done is closed when the server has ended, stopped or by itself.
 func (r *Redis) Done() <-chan struct{} { return r.server.Done() }
 
-// Err says why the server ended by itself; it is nil while it runs and after Stop.
+// Err returns why the server ended by itself. It is nil while the server runs, and after Stop.
 func (r *Redis) Err() error { return r.server.Err() }
 
-// Stop ends the server. It waits until ctx is done, for a minute at the most, before it kills it, which is an error. It
-// is due also when the server has ended by itself.
+// Stop ends the server. It waits until ctx is done, at most a minute, before it kills the server, which is an error. Call
+// Stop even if the server has ended by itself.
 func (r *Redis) Stop(ctx context.Context) error {
 	if r.lock != nil {
 		defer r.lock.release()
@@ -166,8 +166,8 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	return nil
 }
 
-// configuration lets Redis forget what was not used for longest where there is no room: it may forget anything, but not
-// refuse to be told of a revoked key.
+// configuration returns the server's configuration. If memory is full, Redis evicts the least recently used keys: it may
+// lose any key, but must not refuse to store a revocation.
 func configuration(port int, password string) string {
 	return fmt.Sprintf(`
 bind 127.0.0.1

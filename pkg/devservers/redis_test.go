@@ -50,7 +50,7 @@ func redisClient(t *testing.T, r *Redis) *redis.Client {
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]RedisOptions{"child": {}, "stand-in": {Embedded: true}} {
+	for name, o := range map[string]RedisOptions{"child": {}, "embedded": {Embedded: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !o.Embedded {
@@ -58,7 +58,7 @@ func TestRedis(t *testing.T) {
 			}
 			r := startRedis(t, o)
 			if r.IsEmbedded() != o.Embedded {
-				t.Errorf("got the stand-in %t, want %t", r.IsEmbedded(), o.Embedded)
+				t.Errorf("got an embedded server %t, want %t", r.IsEmbedded(), o.Embedded)
 			}
 			c := redisClient(t, r)
 
@@ -110,7 +110,7 @@ func TestRedisFallsBackToEmbedded(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, RedisOptions{programs: []string{"/not/there/redis-server"}})
 	if !r.IsEmbedded() {
-		t.Error("got a Redis from a missing program, want the stand-in")
+		t.Error("got a Redis from a missing program, want the embedded server")
 	}
 	if err := redisClient(t, r).Ping(within(t)).Err(); err != nil {
 		t.Error(err)

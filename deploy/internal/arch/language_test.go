@@ -42,7 +42,6 @@ var allowedNames = map[string]string{
 var unfinished = []string{
 	"pkg/auth", "pkg/cache", "pkg/catalog", "pkg/client", "pkg/egress", "pkg/events", "pkg/jobs", "pkg/mail", "pkg/problem", "pkg/remote",
 	"pkg/seal", "pkg/secret", "pkg/service", "pkg/settings", "pkg/template", "pkg/wake",
-	"pkg/devservers", "pkg/runtime",
 }
 
 // pronouns and word orders of comments that should have a noun as their subject.

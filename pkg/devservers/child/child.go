@@ -1,4 +1,4 @@
-// Package child runs processes that end when this one does: on Linux the kernel sees to it, however this one ends.
+// Package child runs processes that end together with this one. On Linux the kernel ensures that, however this process ends.
 package child
 
 import (
@@ -20,7 +20,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// Child is a process that we started. It belongs to whoever did, who has to Stop it.
+// Child is a process that this process started. The caller of Start must Stop it.
 type Child struct {
 	name    string
 	process *os.Process
@@ -31,15 +31,14 @@ type Child struct {
 	err      error // why it ended without being asked to; set before done closes
 }
 
-// Start starts a process that is to end with us. The signals are what Stop asks it to end by, each less politely than
-// the one before.
+// Start starts a process that must end with this one. Stop sends the signals in turn, the politest first.
 func Start(cmd *exec.Cmd, signals ...syscall.Signal) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true // a terminal's Ctrl-C is for us alone, who stop our children in order
+	cmd.SysProcAttr.Setpgid = true // Ctrl-C must reach only this process, which stops its children in order
 	dieWithParent(cmd.SysProcAttr)
-	cmd.WaitDelay = time.Second // for a grandchild that keeps a pipe of ours open
+	cmd.WaitDelay = time.Second // in case a grandchild keeps a pipe open
 
 	c := &Child{name: filepath.Base(cmd.Path), signals: signals, done: make(chan struct{})}
 	started := make(chan error)
@@ -73,13 +72,13 @@ func ended(name string, err error) error {
 	return fmt.Errorf("%s ended by itself: %w", name, err)
 }
 
-// PID is its process id.
+// PID returns the process id.
 func (c *Child) PID() int { return c.process.Pid }
 
-// Done is closed when it has ended, whether stopped or by itself.
+// Done is closed when the child has ended, stopped or by itself.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err says why it ended by itself; it is nil while it runs and after Stop.
+// Err returns why the child ended by itself. It is nil while the child runs, and after Stop.
 func (c *Child) Err() error {
 	select {
 	case <-c.done:
@@ -89,8 +88,8 @@ func (c *Child) Err() error {
 	}
 }
 
-// Stop asks the child to end and waits for it: until ctx is done for the first signal, killTimeout for each further
-// one. That it took more than one is an error.
+// Stop asks the child to end, and waits for it: until ctx is done for the first signal, and for killTimeout after each
+// further one. It returns an error if the child needed more than one signal.
 func (c *Child) Stop(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -105,7 +104,7 @@ func (c *Child) Stop(ctx context.Context) error {
 			return fmt.Errorf("stop %s: %w", c.name, err)
 		}
 		if exited && i > 0 {
-			return fmt.Errorf("stop %s: it did not end when asked to and got the signal %q", c.name, signal)
+			return fmt.Errorf("stop %s: it ignored the first signal and was sent %q", c.name, signal)
 		}
 		if exited {
 			return nil
@@ -115,7 +114,7 @@ func (c *Child) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop %s: process %d does not end", c.name, c.process.Pid)
 }
 
-// ask sends a signal and tells whether the child ended before the limit or ctx did.
+// ask sends a signal, and reports whether the child ended before the limit or ctx did.
 func (c *Child) ask(ctx context.Context, signal syscall.Signal, limit time.Duration) (exited bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -130,14 +129,14 @@ func (c *Child) ask(ctx context.Context, signal syscall.Signal, limit time.Durat
 	}
 }
 
-// Abort ends a child of which nothing more is wanted.
+// Abort ends the child at once.
 func (c *Child) Abort() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = c.Stop(ctx)
 }
 
-// Await returns nil once ready says so, an error if the child ended or ctx was done before that.
+// Await returns nil once ready returns true. It fails if the child ends or ctx is done before that.
 func (c *Child) Await(ctx context.Context, ready func() bool) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -2,8 +2,9 @@ package child
 
 import "syscall"
 
-// dieWithParent has the kernel send the child a SIGINT, which all that we run takes for a wish to end in order.
+// dieWithParent makes the kernel send SIGINT to the child when this process ends. All our children take it as a request to
+// shut down in order.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
-// StopOrphan asks a child to end that may have outlived its parent; here none does.
+// StopOrphan stops a child that may have outlived its parent. On Linux there is none.
 func StopOrphan(int) {}

@@ -4,8 +4,8 @@ package child
 
 import "syscall"
 
-// dieWithParent can do nothing here.
+// dieWithParent does nothing: only Linux can signal the end of a parent.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// StopOrphan asks a child to end that may have outlived its parent. Whoever waits for its end sees when that failed.
+// StopOrphan stops a child that may have outlived its parent. A failure shows when waiting for the child's lock.
 func StopOrphan(pid int) { _ = syscall.Kill(pid, syscall.SIGINT) }

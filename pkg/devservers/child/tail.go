@@ -2,7 +2,7 @@ package child
 
 import "sync"
 
-// Tail is a writer that remembers the last of what was written.
+// Tail is a writer that keeps the last 4 KiB written to it.
 type Tail struct {
 	mu   sync.Mutex
 	text []byte

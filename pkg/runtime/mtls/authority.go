@@ -17,23 +17,24 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// clockSkew is how far the clocks of two machines may be apart.
+// clockSkew is how far the clocks of two machines may differ.
 const clockSkew = time.Minute
 
-// Authority issues certificates. Where nobody keeps it, its key is in memory alone: once the run ends, nobody can issue more.
+// Authority issues certificates. Unless it is exported and kept, its key is only in memory, and no more certificates can be
+// issued once the process ends.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	ttl         time.Duration // of what it issues, which never outlives itself
+	ttl         time.Duration // of issued certificates; they never outlive the authority
 }
 
-// Issued is a certificate for one process, in PEM.
+// Issued is a certificate for one process and its key, in PEM.
 type Issued struct {
 	Certificate []byte
 	Key         secret.String
 }
 
-// NewAuthority makes an authority whose certificates hold for so long.
+// NewAuthority creates an authority. It and its certificates are valid for ttl.
 func NewAuthority(ttl time.Duration) (*Authority, error) {
 	template := template(ttl)
 	template.Subject = pkix.Name{CommonName: "Ironplane authority"}
@@ -41,15 +42,15 @@ func NewAuthority(ttl time.Duration) (*Authority, error) {
 	template.KeyUsage = x509.KeyUsageCertSign
 	certificate, key, err := issue(template, template, nil)
 	if err != nil {
-		return nil, fmt.Errorf("make an authority: %w", err)
+		return nil, fmt.Errorf("create an authority: %w", err)
 	}
 	return &Authority{certificate, key, ttl}, nil
 }
 
-// Export is what OpenAuthority opens.
+// Export returns the authority's certificate and key, for OpenAuthority.
 func (a *Authority) Export() (Issued, error) { return encode(a.certificate, a.key) }
 
-// OpenAuthority is one that was kept. Its certificates hold for so long, or as long as it does.
+// OpenAuthority opens an exported authority. Its certificates are valid for ttl, but no longer than the authority.
 func OpenAuthority(kept Issued, ttl time.Duration) (*Authority, error) {
 	pair, err := tls.X509KeyPair(kept.Certificate, []byte(kept.Key.Reveal()))
 	if err != nil {
@@ -57,18 +58,18 @@ func OpenAuthority(kept Issued, ttl time.Duration) (*Authority, error) {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, errors.New("open an authority: it is none of ours")
+		return nil, errors.New("open an authority: the certificate is not that of an Ironplane authority")
 	}
 	return &Authority{pair.Leaf, key, ttl}, nil
 }
 
-// Certificate is the authority's own, in PEM: what its processes verify each other by.
+// Certificate returns the authority's own certificate in PEM. Processes verify each other by it.
 func (a *Authority) Certificate() []byte { return certificatePEM(a.certificate) }
 
-// Issue makes a certificate for the process of this name.
+// Issue creates a certificate for the process with this name.
 func (a *Authority) Issue(name string) (Issued, error) {
 	if !IsName(name) {
-		return Issued{}, fmt.Errorf("issue a certificate: %q is no name of a process", name)
+		return Issued{}, fmt.Errorf("issue a certificate: %q is not a process name", name)
 	}
 	template := template(min(a.ttl, time.Until(a.certificate.NotAfter)))
 	template.URIs = []*url.URL{spiffeID(name)}
@@ -83,11 +84,11 @@ func (a *Authority) issue(template *x509.Certificate) (Issued, error) {
 	return encode(certificate, key)
 }
 
-// encode writes a certificate and its key in PEM.
+// encode returns a certificate and its key in PEM.
 func encode(certificate *x509.Certificate, key *ecdsa.PrivateKey) (Issued, error) {
 	text, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return Issued{}, fmt.Errorf("write down a key: %w", err)
+		return Issued{}, fmt.Errorf("encode a key: %w", err)
 	}
 	return Issued{certificatePEM(certificate), secret.New(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))}, nil
 }
@@ -109,7 +110,7 @@ func serialNumber() *big.Int {
 	return new(big.Int).SetBytes(bits[:])
 }
 
-// issue makes a key and its certificate, which signs itself where there is no key to sign with.
+// issue creates a key and a certificate for it, signed by sign, or by the key itself if sign is nil.
 func issue(template, parent *x509.Certificate, sign *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

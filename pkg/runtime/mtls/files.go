@@ -10,14 +10,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Files are where a process finds its identity, in PEM.
+// Files are the paths of a process's identity, in PEM.
 type Files struct {
-	Certificate string `env:"IRONPLANE_MESH_CERTIFICATE" doc:"the file of this process's certificate, which names it spiffe://ironplane/<name>"`
-	Key         string `env:"IRONPLANE_MESH_KEY" doc:"the file of the certificate's private key"`
-	CA          string `env:"IRONPLANE_MESH_CA" doc:"the file of the authority's certificates, by which processes verify each other"`
+	Certificate string `env:"IRONPLANE_MESH_CERTIFICATE" doc:"the file with this process's certificate, for the name spiffe://ironplane/<name>"`
+	Key         string `env:"IRONPLANE_MESH_KEY" doc:"the file with the certificate's private key"`
+	CA          string `env:"IRONPLANE_MESH_CA" doc:"the file with the authority's certificates, by which processes verify each other"`
 }
 
-// Load reads the identity of the process of this name, and fails where the files give it another one.
+// Load reads the identity of the process with this name. It fails if the certificate is for another name.
 func Load(name string, files Files) (*Identity, error) {
 	content, err := files.read()
 	if err != nil {
@@ -32,7 +32,7 @@ func Load(name string, files Files) (*Identity, error) {
 
 func (f Files) String() string { return f.Certificate + ", " + f.Key + " and " + f.CA }
 
-// filesContent is what is in them.
+// filesContent is the content of Files.
 type filesContent struct {
 	issued Issued
 	ca     []byte
@@ -49,11 +49,11 @@ func (f Files) read() (filesContent, error) {
 	return filesContent{Issued{content[0], secret.New(string(content[1]))}, content[2]}, nil
 }
 
-// followInterval is how long new files may lie before they count.
+// followInterval is how often the files are read again.
 const followInterval = 10 * time.Second
 
-// Follow renews the identity when its files change, until ctx ends. They may be written one after the other: as long as
-// they do not fit together, the old ones count.
+// Follow renews the identity when its files change, until ctx ends. The files may be written one after the other: while they
+// do not match, the old identity remains in use.
 func (id *Identity) Follow(ctx context.Context, files Files, log *slog.Logger) {
 	id.follow(ctx, files, followInterval, log)
 }
@@ -72,7 +72,7 @@ func (id *Identity) follow(ctx context.Context, files Files, interval time.Durat
 		}
 		if err != nil && err.Error() != lastError {
 			lastError = err.Error()
-			log.Error("the process's new certificate cannot be used", "files", files.String(), "error", err)
+			log.Error("new certificate cannot be used", "files", files.String(), "error", err)
 		}
 		select {
 		case <-tick.C:

@@ -1,7 +1,8 @@
-// Package mtls knows who is on the other end of a connection between two processes of Ironplane.
+// Package mtls authenticates connections between the processes of an installation.
 //
-// Every process has a certificate with one SPIFFE name, spiffe://ironplane/<name>, of one authority. Both ends verify
-// the other's: the server that there is a name, the client that it is the one that it means to call. See docs/understand/mesh.md.
+// Each process has a certificate from one authority with one SPIFFE name, spiffe://ironplane/<name>. Both ends verify the
+// other. A server accepts any valid name. A client accepts only the name of the service that it calls. See
+// docs/understand/mesh.md.
 package mtls
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// Identity is who a process is, and by which authority it verifies others. Its papers may be renewed at any time:
-// connections go by those that were good when they began.
+// Identity is the name of a process, with its certificate and the authority for verifying others. Renew may replace both at
+// any time. A connection keeps the ones with which it began.
 type Identity struct {
 	name        string
 	credentials atomic.Pointer[credentials]
@@ -28,19 +29,19 @@ type Identity struct {
 type credentials struct {
 	certificate  tls.Certificate
 	roots        *x509.CertPool
-	domain       string // of all names
+	domain       string // the trust domain of all processes
 	serverConfig *tls.Config
-	begin, end   time.Time // when others believe them
+	begin, end   time.Time // the validity for others
 }
 
-// NewPeers are services of other processes, once Move says where they are, and those of this one.
+// NewPeers returns the services that this process can ask: those in local, and those of other processes after SetInstances.
 func (id *Identity) NewPeers(local map[string]http.Handler) *peers.Peers {
 	peers := peers.New(id.name, local)
 	peers.ClientConfig = id.ClientConfig
 	return peers
 }
 
-// Identity is that of the process of this name, with a certificate issued for it.
+// Identity issues a certificate for the process with this name, and returns its identity.
 func (a *Authority) Identity(name string) (*Identity, error) {
 	issued, err := a.Issue(name)
 	if err != nil {
@@ -49,14 +50,14 @@ func (a *Authority) Identity(name string) (*Identity, error) {
 	return NewIdentity(name, issued, a.Certificate())
 }
 
-// NewIdentity is that of the process of this name, where the authority's certificates (PEM) verify those of others. It
-// fails where it was issued for another one.
+// NewIdentity returns the identity of the process with this name. The certificates in ca (PEM) verify other processes. It
+// fails if the certificate is for another name.
 func NewIdentity(name string, issued Issued, ca []byte) (*Identity, error) {
 	id := &Identity{name: name}
 	return id, id.Renew(issued, ca)
 }
 
-// Renew replaces the papers. Where it fails, the old ones stay.
+// Renew replaces the certificate and the authorities. If it fails, the old ones remain in use.
 func (id *Identity) Renew(issued Issued, ca []byte) error {
 	p := &credentials{roots: x509.NewCertPool()}
 	var err error
@@ -64,11 +65,11 @@ func (id *Identity) Renew(issued Issued, ca []byte) error {
 		return err
 	}
 	if !p.roots.AppendCertsFromPEM(ca) {
-		return errors.New("the authority's file has no certificate")
+		return errors.New("the file of the authority contains no certificate")
 	}
 	is, err := parseName(p.certificate.Leaf)
 	if err != nil || is.process != id.name {
-		return errors.Join(fmt.Errorf("the certificate is not that of %s", id.name), err)
+		return errors.Join(fmt.Errorf("the certificate is not for the process %s", id.name), err)
 	}
 	p.domain = is.domain
 	p.serverConfig = p.newServerConfig()
@@ -77,13 +78,13 @@ func (id *Identity) Renew(issued Issued, ca []byte) error {
 	return nil
 }
 
-// Validity tells from when until when others believe the process's certificate.
+// Validity returns from when to when others accept the process's certificate.
 func (id *Identity) Validity() (begin, end time.Time) {
 	p := id.credentials.Load()
 	return p.begin, p.end
 }
 
-// expiry is when the certificate ends, or the authority's that it is believed by, should that be earlier.
+// expiry returns when the certificate ends, or the authority that signed it, whichever is earlier.
 func (p *credentials) expiry() (end time.Time) {
 	intermediates := x509.NewCertPool()
 	for _, text := range p.certificate.Certificate[1:] {
@@ -92,16 +93,16 @@ func (p *credentials) expiry() (end time.Time) {
 		}
 	}
 	leaf := p.certificate.Leaf
-	for _, at := range []time.Time{time.Now(), leaf.NotBefore.Add(time.Second)} { // it may have ended
+	for _, at := range []time.Time{time.Now(), leaf.NotBefore.Add(time.Second)} { // the second for a certificate that has expired
 		chains, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates, CurrentTime: at})
 		if err == nil {
 			return chainsExpiry(chains)
 		}
 	}
-	return leaf.NotAfter // none here believe it
+	return leaf.NotAfter // no known authority signed it
 }
 
-// chainsExpiry is when the last of the chains ends, each of which does with its first certificate.
+// chainsExpiry returns when the last of the chains expires. A chain expires with the first of its certificates.
 func chainsExpiry(chains [][]*x509.Certificate) (end time.Time) {
 	for _, chain := range chains {
 		first := chain[0].NotAfter
@@ -117,14 +118,14 @@ func chainsExpiry(chains [][]*x509.Certificate) (end time.Time) {
 	return end
 }
 
-// Listener lets in those alone who have a certificate of the authority with a well-formed name.
+// Listener accepts only clients with a certificate of the authority and a well-formed name.
 func (id *Identity) Listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return id.credentials.Load().serverConfig, nil },
 	})
 }
 
-// Probe finds out whether a service answers this process at an address, whatever it says.
+// Probe checks that the service answers this process at an address, with any response.
 func (id *Identity) Probe(ctx context.Context, service, address string) error {
 	transport := &http.Transport{TLSClientConfig: id.ClientConfig(service), DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/", http.NoBody)
@@ -147,7 +148,7 @@ func (p *credentials) newServerConfig() *tls.Config {
 		Certificates:           []tls.Certificate{p.certificate},
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		ClientCAs:              p.roots,
-		SessionTicketsDisabled: true, // connections are kept; a resumed one would trust an older look at the certificate
+		SessionTicketsDisabled: true, // connections are kept alive; a resumed session would skip the certificate check
 		VerifyConnection: func(s tls.ConnectionState) error {
 			_, err := p.verifyName(s.PeerCertificates[0])
 			return err
@@ -155,7 +156,7 @@ func (p *credentials) newServerConfig() *tls.Config {
 	}
 }
 
-// verifyName is the process's name in a certificate of our own domain.
+// verifyName returns the process name in a certificate. It fails if the certificate is for another trust domain.
 func (p *credentials) verifyName(c *x509.Certificate) (string, error) {
 	is, err := parseName(c)
 	if err == nil && is.domain != p.domain {
@@ -164,14 +165,14 @@ func (p *credentials) verifyName(c *x509.Certificate) (string, error) {
 	return is.process, err
 }
 
-// ClientConfig is how this process connects to the service of this name, and to no other.
+// ClientConfig returns the TLS configuration for connections to the service with this name, and to no other.
 func (id *Identity) ClientConfig(service string) *tls.Config {
 	p := id.credentials.Load()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   []string{protocol},
 		Certificates: []tls.Certificate{p.certificate},
-		// crypto/tls would look for a host's name. VerifyConnection does all that it does, with the SPIFFE name instead.
+		// crypto/tls would verify a host name. VerifyConnection makes the same checks with the SPIFFE name.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			intermediates := x509.NewCertPool()
@@ -179,11 +180,13 @@ func (id *Identity) ClientConfig(service string) *tls.Config {
 				intermediates.AddCert(c)
 			}
 			leaf := s.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates}); err != nil { // for use as a server
+			if _, err := leaf.Verify(
+				x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates},
+			); err != nil { // the default key usage is server authentication
 				return err
 			}
 			if name, err := p.verifyName(leaf); err != nil || name != service {
-				return errors.Join(fmt.Errorf("the process at the other end is not %s", service), err)
+				return errors.Join(fmt.Errorf("the other process is not %s", service), err)
 			}
 			return nil
 		},

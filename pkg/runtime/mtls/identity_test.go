@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// issueChanged is an identity with a certificate of the authority that is not as Issue makes it.
+// issueChanged returns an identity whose certificate was changed before the authority signed it.
 func issueChanged(t *testing.T, a *Authority, change func(*x509.Certificate)) *Identity {
 	t.Helper()
 	certificate := template(time.Hour)
@@ -31,7 +31,7 @@ func issueChanged(t *testing.T, a *Authority, change func(*x509.Certificate)) *I
 	return identityWith(p)
 }
 
-// identityWith is an identity with papers that NewIdentity might refuse.
+// identityWith returns an identity with credentials that NewIdentity might refuse.
 func identityWith(p *credentials) *Identity {
 	id := &Identity{name: "network"}
 	p.serverConfig = p.newServerConfig()
@@ -49,7 +49,7 @@ func uri(text string) func(*x509.Certificate) {
 	}
 }
 
-// untrusted are those whose certificates are refused at either end.
+// untrusted returns identities whose certificates both ends refuse, by description.
 func untrusted(t *testing.T, a *Authority) map[string]*Identity {
 	foreign, err := newAuthority(t).Identity("network")
 	if err != nil {
@@ -97,7 +97,7 @@ func TestServerRefusesUntrusted(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: network\r\n\r\n"))
-		_, err = c.Read(make([]byte, 1)) // TLS 1.3: only now the client hears that it was refused
+		_, err = c.Read(make([]byte, 1)) // in TLS 1.3 the client learns of a refusal at the first read
 		return err
 	}
 	if err := try(i.identity("clients")); err != nil {

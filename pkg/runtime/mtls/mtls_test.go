@@ -15,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// install is an authority and the two processes that most tests are about.
+// install is an authority with the two processes that most tests use.
 type install struct {
 	t         testing.TB
 	authority *Authority
@@ -49,7 +49,7 @@ func (i *install) identity(name string) *Identity {
 	return id
 }
 
-// serve is a service's process. The answer is its address.
+// serve starts a process that serves handler, and returns its address.
 func (i *install) serve(id *Identity, handler http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewUnstartedServer(Receive(handler, i.log))
@@ -60,7 +60,7 @@ func (i *install) serve(id *Identity, handler http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// caller is whom the tests' gateway finds to be calling.
+// caller is the call that the tests' gateway forwards.
 var caller = &principal.Call{
 	Peer:      principal.Gateway,
 	IP:        netip.MustParseAddr("192.0.2.7"),
@@ -73,17 +73,17 @@ var caller = &principal.Call{
 	},
 }
 
-// testTimeout is how long anything may take, on a machine that does much else, too.
+// testTimeout is generous, for busy machines.
 const testTimeout = 2 * time.Minute
 
-// peers are the other services as the process of this identity asks them, where network is at these addresses.
+// peers returns the services as this identity reaches them, with network at these addresses.
 func (i *install) peers(id *Identity, addresses ...string) *peers.Peers {
 	p := id.NewPeers(nil)
 	p.SetInstances("network", addresses)
 	return p
 }
 
-// connect is a connection to a process that is network.
+// connect opens a connection to a process that must be network.
 func (i *install) connect(address string) (*tls.Conn, error) {
 	i.t.Helper()
 	return tls.DialWithDialer(&net.Dialer{Timeout: testTimeout}, "tcp", address, i.gateway.ClientConfig("network"))

@@ -18,7 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// An answer says who asked, and by way of which instance.
+// answering responds with its name, the sender and the request.
 func answering(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := principal.From(r.Context())
@@ -34,7 +34,7 @@ func ask(t *testing.T, p *peers.Peers) (string, error) {
 	return text, err
 }
 
-// Everybody says which request he asks for, and nobody says whose it was.
+// A process forwards the request id of a question, but not the principal.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -56,7 +56,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Instances take turns. One that cannot be reached, or is not the service, or dies on the question, is replaced.
+// Instances take turns. An instance that is unreachable, is another service, or dies while it answers is replaced by the
+// next.
 func TestAskAnother(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -89,7 +90,7 @@ func TestAskAnother(t *testing.T) {
 	}
 }
 
-// An instance that is silent is asked last for a while, once somebody has waited for it in vain.
+// An instance that timed out is asked last for a while.
 func TestAskSilent(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -114,7 +115,7 @@ func TestAskSilent(t *testing.T) {
 	}
 }
 
-// What comes back is bounded, whole, and what was asked for.
+// Responses must be complete, not too large, and of the expected form.
 func TestInvalidResponses(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -147,7 +148,7 @@ func TestInvalidResponses(t *testing.T) {
 	}
 }
 
-// Who connects and says nothing is given up.
+// A question to an instance that accepts and never answers times out, and closes the connection.
 func TestAskTimeout(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)

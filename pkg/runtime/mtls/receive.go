@@ -15,15 +15,15 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
-// Receive puts into the context what is known of a request: the process that it came from and, from the gateway alone,
-// who is calling. It stands behind an Identity's Listener.
+// Receive authenticates requests from other processes. It puts into the context which process sent the request and, if that
+// is the gateway, who is calling. Use it behind an Identity's Listener.
 func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	next = tracing.Continue(next, problem.RouteHeader)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call, err := parseCaller(r)
 		if err != nil {
 			log.Warn(
-				"refused a request of another process",
+				"refused a request from another process",
 				"outage",
 				"requests of "+call.Peer,
 				"request_id",
@@ -37,11 +37,11 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 				"error",
 				err,
 			)
-			problem.Write(w, r, log, problem.New(problem.Forbidden, "The request is not one that this process may send.").Because(err))
+			problem.Write(w, r, log, problem.New(problem.Forbidden, "This process may not send this request.").Because(err))
 			return
 		}
 		r.Header.Del(peers.CallHeader)
-		w.Header()["Date"] = nil // the gateway says it
+		w.Header()["Date"] = nil // the gateway sets it
 		r = r.WithContext(principal.With(r.Context(), call))
 		if r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
@@ -54,26 +54,26 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// lateBodyTimeout is how long a caller may go on sending once the answer begins: were the connection closed on what it sends, it
-// might not get to read the answer.
+// lateBodyTimeout is how long a caller may go on sending once the response begins. If the connection were closed at once,
+// the caller might not read the response.
 const lateBodyTimeout = 500 * time.Millisecond
 
-// earlyResponse is the answer to a request with a body. net/http reads what is left of the body before it sends the answer; it
-// does not have for ever.
+// earlyResponse is the response to a request with a body. net/http reads the rest of the body before it sends the response;
+// earlyResponse sets a deadline for that.
 type earlyResponse struct {
 	http.ResponseWriter
 	body  *trackedBody
 	begun bool
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (e *earlyResponse) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 func (e *earlyResponse) begin() {
 	if !e.begun && !e.body.ended {
 		_ = http.NewResponseController(e.ResponseWriter).
 			SetReadDeadline(time.Now().Add(lateBodyTimeout))
-		// net/http takes it back after the answer
+		// net/http resets it after the response
 	}
 	e.begun = true
 }
@@ -90,7 +90,7 @@ func (e *earlyResponse) Write(p []byte) (int, error) {
 	return e.ResponseWriter.Write(p)
 }
 
-// trackedBody is a body that knows whether it was read to its end.
+// trackedBody is a body that notes whether it was read to its end.
 type trackedBody struct {
 	io.ReadCloser
 	ended bool
@@ -102,10 +102,10 @@ func (u *trackedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// parseCaller is the call of a request. With an error, it is as much as is known of it.
+// parseCaller returns the caller of a request. With an error, it returns what is known.
 func parseCaller(r *http.Request) (*principal.Call, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return &principal.Call{}, errors.New("it came over a connection without a certificate")
+		return &principal.Call{}, errors.New("the connection has no client certificate")
 	}
 	is, err := parseName(r.TLS.PeerCertificates[0])
 	peer := &principal.Call{Peer: is.process, RequestID: r.Header.Get(peers.RequestHeader)}
@@ -117,9 +117,9 @@ func parseCaller(r *http.Request) (*principal.Call, error) {
 	case is.process != principal.Gateway && len(headers) == 0:
 		return peer, nil
 	case is.process != principal.Gateway:
-		return peer, errors.New("it says who is calling, which the gateway alone may")
+		return peer, errors.New("only the gateway may send the header of the caller")
 	case len(headers) != 1:
-		return peer, fmt.Errorf("it says %d times who is calling", len(headers))
+		return peer, fmt.Errorf("got %d headers of the caller, want one", len(headers))
 	}
 	call, err := peers.ParseCall(headers[0])
 	if err != nil {

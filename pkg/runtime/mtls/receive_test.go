@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/peers"
 )
 
-// send sends a request to a service as another process, with as many headers about the caller as told.
+// send sends a request to a service as another process, with these values of the caller's header.
 func (i *install) send(id *Identity, address string, header ...string) (status int, text string) {
 	i.t.Helper()
 	transport := &http.Transport{TLSClientConfig: id.ClientConfig("network"), DisableKeepAlives: true}
@@ -35,7 +35,7 @@ func (i *install) send(id *Identity, address string, header ...string) (status i
 	return response.StatusCode, string(body)
 }
 
-// echoCaller answers with what is known of the request.
+// echoCaller responds with what is known of the caller.
 func echoCaller(w http.ResponseWriter, r *http.Request) {
 	call := principal.From(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
@@ -78,7 +78,7 @@ func TestReceiveCaller(t *testing.T) {
 	}
 }
 
-// A handler that is not behind a Listener believes nobody.
+// Without a client certificate, Receive refuses every request.
 func TestReceiveWithoutTLS(t *testing.T) {
 	t.Parallel()
 	for _, state := range []*tls.ConnectionState{nil, {}} {

@@ -20,7 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
-// A new authority takes over while requests go on.
+// An authority can be replaced while requests continue.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -28,7 +28,7 @@ func TestRenew(t *testing.T) {
 	both := slices.Concat(i.authority.Certificate(), next.Certificate())
 	address := i.serve(i.network, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/last" {
-			w.Header().Set("Connection", "close") // so that connections begin all the time
+			w.Header().Set("Connection", "close") // so that new connections are made all the time
 		}
 		_, _ = io.WriteString(w, "{}")
 	}))

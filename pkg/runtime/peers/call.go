@@ -1,5 +1,5 @@
-// Package peers is what processes of Ironplane say to each other: the gateway to a service, whom it found to be calling, and
-// services what they ask each other.
+// Package peers defines the requests between processes: how the gateway tells a service who is calling, and how services ask
+// each other.
 package peers
 
 import (
@@ -13,18 +13,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// CallHeader carries, from the gateway to a service, who is calling:
+// CallHeader carries from the gateway to a service who is calling:
 //
-//	<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped> [acting | <signed in>]]
+// \t<request id> <address> [<key id> <owner type> <owner id> <grants, in hexadecimal> <name, escaped> [acting | <signed
+// in>]]
 //
-// The address is - where nobody calls from outside, and the last six are left out where no key came along, the last one where
-// the key is no session's. Signed in is in Unix seconds.
+// The address is - for a request that did not come from outside. The six fields from the key id on are missing without a
+// key. The last field is missing for keys that are not sessions. The sign-in time is in Unix seconds.
 const CallHeader = "Ironplane-Call"
 
-// RequestHeader says, of a service's own question, which request it is asked for. What a caller sends in it ends at the gateway.
+// RequestHeader carries, on a service's own request, the id of the request that caused it. The gateway removes it from
+// callers' requests.
 const RequestHeader = "Ironplane-Request-Id"
 
-// AppendCall writes the value of CallHeader.
+// AppendCall appends the value of CallHeader.
 func AppendCall(to []byte, c *principal.Call) []byte {
 	to = append(to, c.RequestID...)
 	to = append(to, ' ')
@@ -53,9 +55,9 @@ func AppendCall(to []byte, c *principal.Call) []byte {
 
 const acting = "acting"
 
-var errMalformedCall = errors.New("the header that says who is calling is malformed")
+var errMalformedCall = errors.New("the header of the caller is malformed")
 
-// ParseCall reads what AppendCall wrote. Grants that this version does not know mean nothing.
+// ParseCall reads what AppendCall wrote. It ignores grants that this version does not know.
 func ParseCall(text string) (*principal.Call, error) {
 	var fields [8]string
 	count := 0

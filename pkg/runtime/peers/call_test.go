@@ -62,7 +62,7 @@ func TestMalformedCalls(t *testing.T) {
 	if c, err := ParseCall(right + " 1795000000"); err != nil || c.Principal.Acting || c.Principal.SignedIn.Unix() != 1795000000 {
 		t.Errorf("got %+v, %v, want a sign-in at 1795000000 of a principal that does not act", c, err)
 	}
-	// Of a gateway that knows more leaves than this process does.
+	// A gateway of a newer version may send grants that this version does not know.
 	if c, err := ParseCall("r - 4 admin 3 ffffffffffffffff Anna"); err != nil || c.Principal.Grants != principal.All {
 		t.Errorf("got %+v, %v, want all grants", c, err)
 	}
@@ -103,7 +103,7 @@ func BenchmarkParseCall(b *testing.B) {
 	}
 }
 
-// caller is whom the tests' gateway finds to be calling.
+// caller is the call that the tests' gateway forwards.
 var caller = &principal.Call{
 	Peer:      principal.Gateway,
 	IP:        netip.MustParseAddr("192.0.2.7"),

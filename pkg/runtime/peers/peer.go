@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// dialTimeout is for the connection and the handshake together.
+	// dialTimeout bounds the connection together with the TLS handshake.
 	dialTimeout = 3 * time.Second
-	// maxConnections bounds those to one instance, and maxIdleConnections those that wait for their next use.
+	// maxConnections bounds the connections to one instance, and maxIdleConnections those kept for later requests.
 	maxConnections, maxIdleConnections = 64, 8
-	// idleTimeout is how long they wait. A service waits longer, so that it is not the one that ends them.
+	// idleTimeout is how long an idle connection is kept. It is shorter than a service's, so that this end closes first.
 	idleTimeout = 90 * time.Second
-	// connectionTTL is after how long connections are replaced, so that certificates are verified again.
+	// connectionTTL is when connections are replaced, so that certificates are verified again.
 	connectionTTL = 10 * time.Minute
-	// failureTTL is how long an instance that failed is asked after the others.
+	// failureTTL is how long an instance that failed is asked only after the others.
 	failureTTL = 5 * time.Second
 )
 
-// peer is a service in other processes. It is asked by GETs alone, so that an instance that fails can be replaced by
+// peer is a service in other processes. Requests are only GETs, so a request that fails at one instance can be repeated at
 // another.
 type peer struct {
 	service   string
@@ -38,7 +38,7 @@ type peer struct {
 	mu        sync.Mutex
 	instances []string
 	turn      int
-	failed    map[string]time.Time // when an instance did so last
+	failed    map[string]time.Time // when an instance last failed
 	renewed   time.Time            // when connections were last replaced
 }
 
@@ -63,9 +63,9 @@ func (s *peer) setInstances(addresses []string) {
 	s.transport.CloseIdleConnections()
 }
 
-// get asks one instance and, where that cannot be reached, the next.
+// get asks one instance and, if that fails, the next.
 func (s *peer) get(ctx context.Context, path string) (status int, body []byte, err error) {
-	err = errors.New("no instance of it is known")
+	err = errors.New("no instance is known")
 	for _, address := range s.order() {
 		if status, body, err = s.ask(ctx, address, path); err == nil || errors.Is(err, errTooLong) {
 			return status, body, err
@@ -83,7 +83,7 @@ func (s *peer) get(ctx context.Context, path string) (status int, body []byte, e
 	return 0, nil, fmt.Errorf("%w: %w", err, mesh.ErrUnavailable)
 }
 
-// order has the instances take turns, those last that failed a moment ago.
+// order returns the instances in turn, with those that failed within failureTTL last.
 func (s *peer) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 	defer asked()
 	r.Host = s.service
 	tracing.Inject(r.Context(), r.Header.Set)
-	if call := principal.From(ctx); call.Peer == principal.Gateway { // from others nobody believes it
+	if call := principal.From(ctx); call.Peer == principal.Gateway { // services refuse it from others
 		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
 	} else if call.RequestID != "" {
 		r.Header[RequestHeader] = []string{call.RequestID}

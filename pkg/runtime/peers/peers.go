@@ -17,31 +17,32 @@ import (
 )
 
 const (
-	// askTimeout is how long a question may take, with its answer.
+	// askTimeout bounds a request with its response.
 	askTimeout = 30 * time.Second
-	// maxResponse is in bytes. The longest is the API document of a service, or a page of its changes.
+	// maxResponse bounds a response, in bytes. The largest are a service's API document and a page of its changes.
 	maxResponse = 8 << 20
 )
 
-// Peers are the services as another process of the installation reaches them, to ask for what they tell each other.
+// Peers are the services of an installation as one process reaches them.
 type Peers struct {
-	// Dial is how to connect to a service that is in another process; nil: all are in this one.
+	// ClientConfig returns the TLS configuration for a service in another process. It may be nil if all services are in this
+	// process.
 	ClientConfig func(service string) *tls.Config
-	// MinTimeout is how long every question may take at least. Tests set it, so that none fails because the machine is busy.
+	// MinTimeout is the shortest timeout of a request. Tests set it, so that none fails because the machine is busy.
 	MinTimeout time.Duration
 
 	self   string
-	local  map[string]http.Handler // in this process
+	local  map[string]http.Handler // services in this process
 	mu     sync.Mutex
 	remote map[string]*peer
 }
 
-// New are services of one process, by their names, as the one of the name self reaches them.
+// New returns the Peers of the process named self, with the services that run in this process by name.
 func New(self string, local map[string]http.Handler) *Peers {
 	return &Peers{self: self, local: local, remote: map[string]*peer{}}
 }
 
-// SetInstances says where the instances of a service are from now on.
+// SetInstances sets the addresses of a service's instances.
 func (p *Peers) SetInstances(service string, addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +52,8 @@ func (p *Peers) SetInstances(service string, addresses []string) {
 	p.remote[service].setInstances(addresses)
 }
 
-// Ask gets an internal path of a service and decodes the answer. The error is mesh.ErrUnavailable where the service cannot be
-// reached or cannot tell.
+// Ask gets an internal path of a service and decodes the response. The error is mesh.ErrUnavailable if the service cannot be
+// reached or answers with a server error.
 func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 	ctx, cancel := p.Limit(ctx, askTimeout)
 	defer cancel()
@@ -62,17 +63,17 @@ func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 	case err != nil:
 		return fmt.Errorf("ask %s: %w", service, err)
 	case status >= http.StatusInternalServerError:
-		return fmt.Errorf("ask %s: it answered %d: %w", service, status, mesh.ErrUnavailable)
+		return fmt.Errorf("ask %s: got status %d: %w", service, status, mesh.ErrUnavailable)
 	case status != http.StatusOK:
-		return fmt.Errorf("ask %s: it answered %d", service, status)
+		return fmt.Errorf("ask %s: got status %d", service, status)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("ask %s: decode the answer: %w", service, err)
+		return fmt.Errorf("ask %s: decode the response: %w", service, err)
 	}
 	return nil
 }
 
-// Limit bounds how long questions may take that are asked with the context: timeout or MinTimeout, whichever is longer.
+// Limit bounds requests with this context by timeout or MinTimeout, whichever is longer.
 func (p *Peers) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(timeout, p.MinTimeout))
 }
@@ -85,7 +86,7 @@ func (p *Peers) get(ctx context.Context, service, path string) (status int, body
 	s := p.remote[service]
 	p.mu.Unlock()
 	if s == nil {
-		return 0, nil, errors.New("there is no such service")
+		return 0, nil, errors.New("the service is unknown: name it in IRONPLANE_SERVICES")
 	}
 	return s.get(ctx, path)
 }
@@ -98,8 +99,8 @@ func askLocal(ctx context.Context, handler http.Handler, path string) (status in
 	}
 	a := &localResponse{header: http.Header{}, status: http.StatusOK}
 	defer func() {
-		if aborted := recover(); aborted != nil { // by the handler; net/http is not there to recover
-			err = fmt.Errorf("it gave up (%v): %w", aborted, mesh.ErrUnavailable)
+		if aborted := recover(); aborted != nil { // there is no net/http server that would recover
+			err = fmt.Errorf("the handler aborted (%v): %w", aborted, mesh.ErrUnavailable)
 		}
 	}()
 	handler.ServeHTTP(a, r)
@@ -113,7 +114,7 @@ type localResponse struct {
 	body   bytes.Buffer
 }
 
-var errTooLong = errors.New("the answer is too long")
+var errTooLong = errors.New("the response is too large")
 
 func (a *localResponse) Header() http.Header    { return a.header }
 func (a *localResponse) WriteHeader(status int) { a.status = status }
@@ -129,7 +130,7 @@ func readResponse(from io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(from, maxResponse+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	case len(body) > maxResponse:
 		return nil, errTooLong
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// Addresses are where the instances of services are, by the services' names. As a text:
-// clients=10.0.0.1:8443 network=10.0.0.2:8443,10.0.0.3:8443, where a name alone leaves it open.
+// Addresses maps services to the addresses of their instances. As text: clients=10.0.0.1:8443
+// network=10.0.0.2:8443,10.0.0.3:8443. A name alone has no configured address.
 type Addresses map[string][]string
 
-// UnmarshalText reads the text.
+// UnmarshalText parses the text.
 func (a *Addresses) UnmarshalText(text []byte) error {
 	*a = Addresses{}
 	for _, entry := range strings.Fields(string(text)) {

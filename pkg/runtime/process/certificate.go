@@ -11,28 +11,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// warnPeriod is how long before its end a certificate is warned of: this, or the twelfth part of its life, should that be
-// shorter, as those have that are renewed by themselves.
+// warnPeriod is how long before its end a certificate is warned of, or a twelfth of its lifetime if that is shorter.
+// Certificates with a short lifetime are renewed automatically.
 const warnPeriod = 30 * 24 * time.Hour
 
-// checkExpiry fails where the process's certificate holds no more.
+// checkExpiry fails if the process's certificate has expired.
 func checkExpiry(id *mtls.Identity) error {
 	if _, end := id.Validity(); !time.Now().Before(end) {
-		return fmt.Errorf("it ended at %s", end.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate expired at %s: issue a new one", end.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// checkRenewal fails where it does not hold for long.
+// checkRenewal fails if the certificate expires soon.
 func checkRenewal(id *mtls.Identity) error {
 	begin, end := id.Validity()
 	if time.Until(end) < min(warnPeriod, end.Sub(begin)/12) {
-		return fmt.Errorf("it is due: the certificate ends at %s", end.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate expires soon, at %s: issue a new one", end.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// exposeCertificate lets operators see when the process's certificate ends.
+// exposeCertificate registers checks and a metric for the end of the process's certificate.
 func exposeCertificate(id *mtls.Identity, o *Operations) {
 	o.Check(
 		health.Check{Name: "certificate", Ask: func(context.Context) error { return checkExpiry(id) }},
@@ -40,7 +40,7 @@ func exposeCertificate(id *mtls.Identity, o *Operations) {
 	)
 	o.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ironplane_certificate_end_timestamp_seconds",
-		Help: "When the process's certificate ends, or its authority's, should that be earlier.",
+		Help: "When the process's certificate expires, or its authority's if that is earlier.",
 	}, func() float64 {
 		_, end := id.Validity()
 		return float64(end.Unix())

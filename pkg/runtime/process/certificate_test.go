@@ -40,11 +40,11 @@ func TestCertificateEnds(t *testing.T) {
 		time.Sleep(335*day - time.Hour)
 		want(200, ready, "okok")
 		time.Sleep(day)
-		want(200, degraded, "okit is due: the certificate ends at 2000-12-31T00:00:00Z")
+		want(200, degraded, "okthe certificate expires soon, at 2000-12-31T00:00:00Z")
 		time.Sleep(29*day + time.Hour)
-		want(503, notReady, "it ended at 2000-12-31")
+		want(503, notReady, "expired at 2000-12-31")
 
-		// A short one, of an authority that ends before it.
+		// A certificate with a short lifetime, limited by its authority's.
 		issued, err := authority.Issue("network")
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestCertificateEnds(t *testing.T) {
 		if err := id.Renew(issued, authority.Certificate()); err != nil {
 			t.Fatal(err)
 		}
-		want(503, notReady, "it ended at 2000-12-31")
+		want(503, notReady, "expired at 2000-12-31")
 		next, err := mtls.NewAuthority(3 * day)
 		if err != nil {
 			t.Fatal(err)
@@ -67,6 +67,6 @@ func TestCertificateEnds(t *testing.T) {
 		time.Sleep(3*day - 7*time.Hour)
 		want(200, ready, "okok")
 		time.Sleep(2 * time.Hour)
-		want(200, degraded, "it is due")
+		want(200, degraded, "expires soon")
 	})
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// examineTimeout is how long one of a program's checks may take.
+// examineTimeout bounds each of a program's checks.
 const examineTimeout = 10 * time.Second
 
-// examine says of all that the program needs to start whether it is there, and fails where something is not.
+// examine prints whether each requirement for the program's start is met. It fails if one is not.
 func (p Program) examine(ctx context.Context, environment []string, out io.Writer) error {
 	invalid := configure(p.Config, environment, p.Commands[0].Name)
 	for _, err := range invalid {
 		p.printOutcome(out, "fails", err.Error())
 	}
 	for _, name := range unknownVariables(p.Config, environment) {
-		p.printOutcome(out, "warning", name+" is set, and this program does not read it")
+		p.printOutcome(out, "warning", name+" is set, but this program does not read it")
 	}
 	checks := p.Checks()
 	outcomes := make([]error, len(checks))
@@ -56,16 +56,17 @@ func (p Program) examine(ctx context.Context, environment []string, out io.Write
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s would not work: %d of %d checks fail", p.Name, failed, len(invalid)+len(checks))
+		return fmt.Errorf("%s would not start: %d of %d checks failed", p.Name, failed, len(invalid)+len(checks))
 	}
 	return nil
 }
 
+// printOutcome prints a line of the check's output, with further lines of text indented.
 func (Program) printOutcome(out io.Writer, outcome, text string) {
 	fmt.Fprintf(out, "%-8s %s\n", outcome, strings.ReplaceAll(text, "\n", "\n         "))
 }
 
-// CheckListen is that an address can be listened on, which a variable names. Empty: it need not be.
+// CheckListen returns a check that the address in a variable can be listened on. An empty address passes.
 func CheckListen(variable, address string) health.Check {
 	return health.Check{Name: variable + ": " + address + " is free", Ask: func(context.Context) error {
 		if address == "" {
@@ -73,7 +74,7 @@ func CheckListen(variable, address string) health.Check {
 		}
 		l, err := net.Listen("tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return errors.New("it is taken, by another program or by this one if it runs")
+			return errors.New("the address is in use by another program, or by this one if it is running")
 		}
 		if err != nil {
 			return err
@@ -82,7 +83,7 @@ func CheckListen(variable, address string) health.Check {
 	}}
 }
 
-// Checks are of where operators look at the process.
+// Checks returns checks of the address for operators and of the endpoint for traces.
 func (c *OperationsConfig) Checks() (checks []health.Check) {
 	if c.Operations != "" {
 		checks = append(checks, CheckListen("IRONPLANE_OPERATIONS_LISTEN", c.Operations))
@@ -90,7 +91,7 @@ func (c *OperationsConfig) Checks() (checks []health.Check) {
 	if c.Traces != "" {
 		checks = append(
 			checks,
-			health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT: it can be reached", Optional: true, Ask: func(ctx context.Context) error {
+			health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT: reachable", Optional: true, Ask: func(ctx context.Context) error {
 				to, err := parseEndpoint(c.Traces)
 				if err != nil {
 					return err
@@ -102,7 +103,7 @@ func (c *OperationsConfig) Checks() (checks []health.Check) {
 	return checks
 }
 
-// dial connects to where a URL leads.
+// dial checks that the host of a URL accepts connections.
 func dial(ctx context.Context, to *url.URL) error {
 	host := to.Host
 	if to.Port() == "" {
@@ -115,7 +116,7 @@ func dial(ctx context.Context, to *url.URL) error {
 	return conn.Close()
 }
 
-// unknownVariables are the variables of ours in an environment that no member of the configuration reads.
+// unknownVariables returns the IRONPLANE_ variables in the environment that the configuration does not read.
 func unknownVariables(config any, environment []string) (names []string) {
 	known := map[string]bool{}
 	for _, m := range membersOf(config) {
@@ -132,7 +133,8 @@ func unknownVariables(config any, environment []string) (names []string) {
 	return names
 }
 
-// Checks are of who the process of this name is to others, and of the services that it asks, which need not run yet.
+// Checks returns checks of the process's identity and of the services that it asks. The services are optional, because they
+// need not run yet.
 func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	agent := sync.OnceValues(func() (*consul.Agent, error) { return consul.Open(c.Config, slog.New(slog.DiscardHandler)) })
 	identity := sync.OnceValues(func() (*mtls.Identity, error) {
@@ -162,7 +164,7 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	if c.Consul != "" {
 		checks = append(
 			checks,
-			health.Check{Name: "CONSUL_URL: it answers, and lets this process say where services are", Ask: func(ctx context.Context) error {
+			health.Check{Name: "CONSUL_URL: Consul answers, and lets this process find services", Ask: func(ctx context.Context) error {
 				a, err := agent()
 				if err == nil {
 					_, err = a.Instances(ctx, name)
@@ -173,8 +175,8 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	}
 	checks = append(
 		checks,
-		certificate("certificate: it is this process's, and holds", false, checkExpiry),
-		certificate("certificate: it is not about to end", true, checkRenewal),
+		certificate("certificate: valid, and for this process", false, checkExpiry),
+		certificate("certificate: does not expire soon", true, checkRenewal),
 	)
 	for _, service := range slices.Sorted(maps.Keys(c.Services)) {
 		if service == name {
@@ -190,7 +192,7 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 				Ask: func(ctx context.Context) error {
 					id, err := identity()
 					if err != nil {
-						return errors.New("it cannot be asked without a certificate")
+						return errors.New("the service cannot be asked without a certificate")
 					}
 					if address == "" {
 						return probeInstances(ctx, agent, id, service)
@@ -203,7 +205,7 @@ func (c *MeshConfig) Checks(name string) (checks []health.Check) {
 	return checks
 }
 
-// probeInstances asks the instances of a service that Consul knows.
+// probeInstances probes the instances of a service that Consul knows.
 func probeInstances(ctx context.Context, agent func() (*consul.Agent, error), id *mtls.Identity, service string) error {
 	a, err := agent()
 	if err != nil {
@@ -214,7 +216,7 @@ func probeInstances(ctx context.Context, agent func() (*consul.Agent, error), id
 		return err
 	}
 	if len(addresses) == 0 {
-		return errors.New("none that is ready is known to Consul")
+		return errors.New("Consul knows no ready instance")
 	}
 	for _, address := range addresses {
 		err = errors.Join(err, id.Probe(ctx, service, address))

@@ -17,11 +17,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// All that is wrong is said at once, what could be better does not count, and what the program reads of itself is known.
+// The check reports all failures at once. Optional checks do not fail it.
 func TestCheckSaysAllAtOnce(t *testing.T) {
 	t.Parallel()
 	var c settings
-	fails := errors.New("it is\naway")
+	fails := errors.New("no\nanswer")
 	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", func(context.Context) error {
 		t.Error("got a run of the command, want none")
 		return nil
@@ -35,18 +35,18 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 	for _, name := range []string{"check", "--check"} {
 		var screen bytes.Buffer
 		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_LISTN=x", "IRONPLANE_NOTHING="}, &screen)
-		if err == nil || err.Error() != "thing would not work: 4 of 6 checks fail" {
-			t.Errorf("got %v, want thing would not work: 4 of 6 checks fail", err)
+		if err == nil || err.Error() != "thing would not start: 4 of 6 checks failed" {
+			t.Errorf("got %v, want thing would not start: 4 of 6 checks failed", err)
 		}
 		const want = `fails    URL is not set: of what
-fails    RATE is "many": it is no number
+fails    RATE is "many": it must be a number
 fails    NAME is not set:
-warning  IRONPLANE_LISTN is set, and this program does not read it
+warning  IRONPLANE_LISTN is set, but this program does not read it
 ok       LISTEN: 127.0.0.1:1
-fails    URL: it is
-         away
-warning  NETWORKS: it is
-         away
+fails    URL: no
+         answer
+warning  NETWORKS: no
+         answer
 `
 		if strings.ReplaceAll(screen.String(), ": \n", ":\n") != want {
 			t.Errorf("got\n%s\nwant\n%s", &screen, want)
@@ -65,7 +65,7 @@ warning  NETWORKS: it is
 	}
 }
 
-// outcomes asks checks, and answers what failed by their names.
+// outcomes runs checks, and returns their errors by name.
 func outcomes(t *testing.T, checks []health.Check) map[string]error {
 	t.Helper()
 	all := map[string]error{}
@@ -83,7 +83,7 @@ func TestCheckListen(t *testing.T) {
 	}
 	defer l.Close()
 	for address, says := range map[string]string{
-		"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is taken", "192.0.2.1:1": "cannot assign", "nowhere": "missing port",
+		"127.0.0.1:0": "<nil>", "": "<nil>", l.Addr().String(): "is in use", "192.0.2.1:1": "cannot assign", "nowhere": "missing port",
 	} {
 		if err := CheckListen("LISTEN", address).Ask(t.Context()); !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%q: got %v, want %s", address, err, says)
@@ -91,7 +91,7 @@ func TestCheckListen(t *testing.T) {
 	}
 }
 
-// Who this process is, and whether others would believe it, is found out by greeting them.
+// The checks probe the other services with the process's certificate.
 func TestCheckMesh(t *testing.T) {
 	t.Parallel()
 	authority, err := mtls.NewAuthority(time.Hour)
@@ -128,16 +128,16 @@ func TestCheckMesh(t *testing.T) {
 		return f
 	}
 	at := l.Addr().String()
-	answers, is := "IRONPLANE_SERVICES: network answers at "+at, "certificate: it is this process's, and holds"
+	answers, is := "IRONPLANE_SERVICES: network answers at "+at, "certificate: valid, and for this process"
 	c := MeshConfig{Services: Addresses{"network": {at}, "pxe": {"127.0.0.1:1"}, "gateway": nil}, Files: files(authority, "gateway")}
 	found := outcomes(t, c.Checks("gateway"))
-	if found[answers] != nil || found[is] != nil || found["certificate: it is not about to end"] != nil ||
+	if found[answers] != nil || found[is] != nil || found["certificate: does not expire soon"] != nil ||
 		found["IRONPLANE_SERVICES: pxe answers at 127.0.0.1:1"] == nil ||
 		len(found) != 4 {
-		t.Errorf("got %v, want 4 checks of which that of pxe fails", found)
+		t.Errorf("got %v, want 4 checks, and a failure of pxe's alone", found)
 	}
-	if found = outcomes(t, c.Checks("system")); found[is] == nil || !strings.Contains(found[is].Error(), "not that of system") {
-		t.Errorf("the certificate of another service: got %v, want an error that says not that of system", found)
+	if found = outcomes(t, c.Checks("system")); found[is] == nil || !strings.Contains(found[is].Error(), "not for the process system") {
+		t.Errorf("the certificate of another service: got %v, want an error that says not for the process system", found)
 	}
 	c.Files = files(other, "gateway")
 	if found = outcomes(t, c.Checks("gateway")); found[answers] == nil {
@@ -151,7 +151,7 @@ func TestCheckMesh(t *testing.T) {
 	if found = outcomes(
 		t,
 		c.Checks("gateway"),
-	); found["CONSUL_URL: it answers, and lets this process say where services are"] == nil ||
+	); found["CONSUL_URL: Consul answers, and lets this process find services"] == nil ||
 		found[is] == nil {
 		t.Errorf("without Consul: got %v, want failures of CONSUL_URL and %q", found, is)
 	}

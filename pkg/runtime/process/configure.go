@@ -15,13 +15,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// configure fills a program's configuration from its environment, as one of its commands needs it, and says all that is
-// wrong with it. A member reads
+// configure fills a program's configuration from its environment, as one of its commands needs it. It returns all errors. A
+// member reads
 //
-//	Listen string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" required:"serve" doc:"the address to serve on"`
+// \tListen string `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8080" required:"serve" doc:"the address to serve on"`
 //
-// A member without a default is off where it is empty, or required by the commands that it names. A secret may stand
-// in a file, which <name>_FILE names, and which is read again whenever it is used.
+// The commands in the tag required fail if the variable is empty. Other members without a default are optional. A secret may
+// be in a file, whose path is in <name>_FILE. The file is read again whenever the secret is used.
 func configure(config any, environment []string, command string) (invalid []error) {
 	values := map[string]string{}
 	for _, entry := range environment {
@@ -66,9 +66,9 @@ func (m member) fill(values map[string]string, command string) error {
 
 // member is a member of a configuration, or of a struct in it.
 type member struct {
-	name string // of the variable
+	name string // the variable's name
 	tag  reflect.StructTag
-	into any // a pointer to it
+	into any // a pointer to the member
 }
 
 func membersOf(config any) []member { return members(reflect.ValueOf(config).Elem()) }
@@ -90,7 +90,7 @@ func (m member) isSecret() bool {
 	return ok
 }
 
-// set fails for no secret, so that none is shown.
+// set parses text into a member. It never fails for a secret, so no error quotes one.
 func set(member any, text string) (err error) {
 	switch m := member.(type) {
 	case *secret.String:
@@ -99,15 +99,15 @@ func set(member any, text string) (err error) {
 		*m = text
 	case *int:
 		if *m, err = strconv.Atoi(text); err != nil {
-			return errors.New("it is no number")
+			return errors.New("it must be a number")
 		}
 	case *time.Duration:
 		if *m, err = time.ParseDuration(text); err != nil || *m < 0 {
-			return errors.New("it is no duration such as 5s")
+			return errors.New("it must be a duration such as 5s")
 		}
 	case *bool:
 		if *m, err = strconv.ParseBool(text); err != nil {
-			return errors.New("it can be true or false")
+			return errors.New("it must be true or false")
 		}
 	case *[]netip.Prefix:
 		*m, err = parseNetworks(text)
@@ -131,7 +131,7 @@ func parseNetworks(text string) ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
-			return nil, fmt.Errorf("%q is neither an address nor a CIDR", part)
+			return nil, fmt.Errorf("%q is neither an IP address nor a CIDR prefix", part)
 		}
 		networks = append(networks, p.Masked())
 	}
@@ -143,7 +143,7 @@ func describe(config any) string {
 	var b strings.Builder
 	all := membersOf(config)
 	for i, m := range all {
-		if slices.ContainsFunc(all[:i], func(earlier member) bool { return earlier.name == m.name }) { // for another part, too
+		if slices.ContainsFunc(all[:i], func(earlier member) bool { return earlier.name == m.name }) { // several parts read it
 			continue
 		}
 		fmt.Fprintf(&b, "  %-27s %s", m.name, m.tag.Get("doc"))
@@ -151,7 +151,7 @@ func describe(config any) string {
 			fmt.Fprintf(&b, " (default: %s)", value)
 		}
 		if m.isSecret() {
-			fmt.Fprintf(&b, "; or in the file that %s_FILE names", m.name)
+			fmt.Fprintf(&b, "; or the file %s_FILE", m.name)
 		}
 		b.WriteString("\n")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// secretFile is a file that a variable names, and the secret that a program reads from it.
+// secretFile creates a file for a secret, and returns the secret as a program reads it from the file.
 func secretFile(t *testing.T, content string) (write func(string), read secret.String) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secret")
@@ -36,7 +36,7 @@ func secretFile(t *testing.T, content string) (write func(string), read secret.S
 	return write, config.Secret
 }
 
-// A password of Redis that is changed there and in its file is used for the connections that begin then.
+// After a password is changed in Redis and in its file, new connections use it.
 func TestRedisPasswordIsReloaded(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -51,7 +51,7 @@ func TestRedisPasswordIsReloaded(t *testing.T) {
 	if err := ping(); err != nil {
 		t.Fatal(err)
 	}
-	server.Close() // and with it the connections
+	server.Close() // closes the connections, too
 	server.RequireUserAuth("network", "second")
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestRedisPasswordIsReloaded(t *testing.T) {
 	}
 }
 
-// A token for Consul that is changed in its file is the next request's.
+// After a token is changed in its file, the next request uses it.
 func TestConsulTokenIsReloaded(t *testing.T) {
 	t.Parallel()
 	var got string

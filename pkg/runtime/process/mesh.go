@@ -15,28 +15,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// MeshConfig is how a process and the others know and find each other.
+// MeshConfig is how a process identifies itself to other processes and finds them.
 type MeshConfig struct {
-	Services Addresses `env:"IRONPLANE_SERVICES" doc:"where the services are that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=… or, by name alone, wherever Consul says"`
+	Services Addresses `env:"IRONPLANE_SERVICES" doc:"the addresses of the services that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=…; Consul finds a service without addresses"`
 	mtls.Files
 	consul.Config
 }
 
-// Mesh is a process among the others.
+// Mesh is the process's membership in the mesh: its identity and its view of the other services.
 type Mesh struct {
 	Identity *mtls.Identity
 
 	services   Addresses
 	name       string
-	agent      *consul.Agent // nil: all is said in the configuration
+	agent      *consul.Agent // nil: everything is in the configuration
 	operations *Operations
 	log        *slog.Logger
 	working    sync.WaitGroup
-	background context.Context // for what works
+	background context.Context // of the goroutines in working
 	stop       context.CancelFunc
 }
 
-// Join finds out who this process is, and keeps knowing it until Close.
+// Join gets the process's identity and keeps it valid until Close.
 func (c MeshConfig) Join(ctx context.Context, name string, operations *Operations, log *slog.Logger) (*Mesh, error) {
 	m := &Mesh{services: c.Services, name: name, operations: operations, log: log}
 	m.background, m.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -53,30 +53,30 @@ func (m *Mesh) join(ctx context.Context, c MeshConfig) (err error) {
 			return err
 		}
 		if m.operations.address == nil {
-			return errors.New("IRONPLANE_OPERATIONS_LISTEN is not set: there Consul asks whether this process is ready")
+			return errors.New("IRONPLANE_OPERATIONS_LISTEN is not set: Consul needs it to check whether this process is ready")
 		}
 		m.operations.Check(health.Check{Name: "consul", Ask: m.agent.Check, Optional: true})
 	}
 	return m.identify(ctx, c.Files)
 }
 
-// findTimeout is how long a process that starts waits for Consul to say where the others are.
+// findTimeout is how long a process that starts waits for Consul to find the other services.
 const findTimeout = time.Minute
 
-// Watch calls move with where each of the other services is, and again when Consul says that one has moved, until Close.
+// Find calls update with the addresses of each other service, and again when Consul reports a change, until Close.
 func (m *Mesh) Find(ctx context.Context, update func(service string, addresses []string)) error {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	found := map[string]chan struct{}{}
 	for service, addresses := range m.services {
 		switch {
-		case service == m.name: // it asks itself without a way between
+		case service == m.name: // the process asks itself directly
 		case len(addresses) > 0:
 			update(service, addresses)
 		case m.agent != nil:
 			found[service] = m.follow(service, update)
 		default:
-			return fmt.Errorf("IRONPLANE_SERVICES does not say where %s is, and there is no CONSUL_URL to ask", service)
+			return fmt.Errorf("IRONPLANE_SERVICES has no address for %s: add one, or set CONSUL_URL", service)
 		}
 	}
 	for service, found := range found {
@@ -89,7 +89,7 @@ func (m *Mesh) Find(ctx context.Context, update func(service string, addresses [
 	return nil
 }
 
-// follow keeps up with where a service is. The channel is closed once it knows.
+// follow watches the addresses of a service. The channel is closed once they are known.
 func (m *Mesh) follow(service string, update func(service string, addresses []string)) chan struct{} {
 	found := make(chan struct{})
 	once := sync.OnceFunc(func() { close(found) })
@@ -102,9 +102,9 @@ func (m *Mesh) follow(service string, update func(service string, addresses []st
 	return found
 }
 
-var errNoCertificate = errors.New("neither IRONPLANE_MESH_CERTIFICATE nor CONSUL_URL is set: nobody certifies this process")
+var errNoCertificate = errors.New("the process has no certificate: set IRONPLANE_MESH_CERTIFICATE or CONSUL_URL")
 
-// identify gets the process's certificate, and keeps it new.
+// identify gets the process's certificate and keeps it renewed.
 func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 	switch {
 	case files != mtls.Files{}:
@@ -124,13 +124,13 @@ func (m *Mesh) identify(ctx context.Context, files mtls.Files) (err error) {
 	return err
 }
 
-// Close ends what keeps knowing.
+// Close stops the renewal and the watches.
 func (m *Mesh) Close() {
 	m.stop()
 	m.working.Wait()
 }
 
-// Serve is Operations.Serve for a process that others may find.
+// Serve is Operations.Serve, and registers the process with Consul meanwhile.
 func (m *Mesh) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	if m.agent == nil {
 		return m.operations.Serve(ctx, listener, handler, func() {})

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
 )
 
-// A configuration by which a process could not be found, or find others, says what it lacks.
+// An incomplete configuration of the mesh stops the start, with an error that names what is missing.
 func TestJoinLacks(t *testing.T) {
 	t.Parallel()
 	for lacks, c := range map[string]MeshConfig{

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What systemd is told of a process, as sd_notify(3) has it.
+// States of a process for systemd: see sd_notify(3).
 const (
 	isReady     = "READY=1"
 	isReloading = "RELOADING=1"
@@ -18,17 +18,17 @@ const (
 	isAlive     = "WATCHDOG=1"
 )
 
-// notifyTimeout is how long systemd may take to be told: go-systemd waits for ever.
+// notifyTimeout bounds a message to systemd: go-systemd waits forever.
 const notifyTimeout = time.Second
 
-// notify tells systemd, where this process is a service of it, how the process is.
+// notify tells systemd the state of this process, if systemd runs it.
 func (o *Operations) notify(state string) {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
 		return
 	}
 	if err := sendState(socket, state); err != nil {
-		o.log.Warn("systemd cannot be told how this process is", "state", state, "error", err)
+		o.log.Warn("notify systemd failed", "state", state, "error", err)
 	}
 }
 
@@ -45,7 +45,7 @@ func sendState(socket, state string) error {
 	return err
 }
 
-// watchdog is how long systemd waits for a sign of life of this process before it starts another one; 0: for ever.
+// watchdog returns after what time without a sign of life systemd restarts this process; 0: never.
 func watchdog() time.Duration {
 	limit, err := strconv.Atoi(os.Getenv("WATCHDOG_USEC"))
 	if pid := os.Getenv("WATCHDOG_PID"); err != nil || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -54,8 +54,8 @@ func watchdog() time.Duration {
 	return time.Duration(limit) * time.Microsecond
 }
 
-// keepAlive tells systemd as often as it wants to know, until stop is called, that the process is alive, which one that hangs
-// in a check is not.
+// keepAlive tells systemd regularly that the process is alive, until stop is called. A check that hangs stops the messages,
+// so systemd restarts the process.
 func (o *Operations) keepAlive(ctx context.Context) (stop func()) {
 	limit := watchdog()
 	if limit <= 0 {
@@ -80,7 +80,7 @@ func (o *Operations) keepAlive(ctx context.Context) (stop func()) {
 	}
 }
 
-// OnHangup has what goes on renewed at each SIGHUP, by what files say then, until stop is called.
+// OnHangup calls renew at each SIGHUP, until stop is called. renew rereads files such as passwords.
 func (o *Operations) OnHangup(renew func()) (stop func()) {
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -88,7 +88,7 @@ func (o *Operations) OnHangup(renew func()) (stop func()) {
 		defer close(ended)
 		for range hangups {
 			o.notify(isReloading)
-			o.log.Warn("SIGHUP: sessions with the database begin anew, by what files say now")
+			o.log.Warn("SIGHUP received, renewing database sessions")
 			renew()
 			o.notify(isReady)
 		}

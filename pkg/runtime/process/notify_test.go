@@ -16,8 +16,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
-// systemd hears when a process serves, reads files again and ends, and all the while that it is alive: not, when it hangs in
-// a check.
+// A process tells systemd when it is ready, reloads and stops, and meanwhile that it is alive. A check that hangs stops the
+// messages.
 func TestNotify(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -80,7 +80,7 @@ func TestNotify(t *testing.T) {
 	close(renewed)
 	until("READY=1")
 	stop()
-	until("STOPPING=1") // and then systemd listens no more, which keeps no process from its end
+	until("STOPPING=1") // the process must end even if systemd does not listen any more
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -20,25 +20,25 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
-// OperationsConfig is where operators look at a process.
+// OperationsConfig configures what operators see of a process.
 type OperationsConfig struct {
-	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on, which should not be public"`
-	DrainDelay time.Duration `env:"IRONPLANE_DRAIN_DELAY" default:"0s" doc:"how long a process that is told to end goes on accepting connections, not ready: what those who ask /readyz take to find out"`
-	Traces     string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests go, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES hold, too"`
+	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on; it should not be public"`
+	DrainDelay time.Duration `env:"IRONPLANE_DRAIN_DELAY" default:"0s" doc:"how long a stopping process accepts connections while /readyz says not ready, so that load balancers notice"`
+	Traces     string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests are sent, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES apply, too"`
 }
 
 const (
-	// checkTimeout is how long a check may take, and optionalTimeout how long one that decides nothing may keep waiting who asks.
+	// checkTimeout bounds a check, and optionalTimeout an optional check, which must not delay the response for long.
 	checkTimeout, optionalTimeout = 2 * time.Second, 500 * time.Millisecond
-	// checkTTL is how long its outcome holds, however many ask.
+	// checkTTL is how long an outcome is reused, however often it is requested.
 	checkTTL = time.Second
 )
 
-// Operations is what operators see of a process: that it is alive, what it depends on, and what it counts.
+// Operations serves a process's health, readiness and metrics to operators.
 type Operations struct {
 	*prometheus.Registry
 	process string       // its name
-	address net.Addr     // where they are served; nil: nowhere
+	address net.Addr     // the address that operators use; nil: none
 	phase   atomic.Int32 // starting, then serving, then leaving
 
 	drainDelay time.Duration
@@ -46,14 +46,14 @@ type Operations struct {
 	mu      sync.Mutex
 	log     *slog.Logger
 	checks  []health.Check
-	outcome *readiness // of the last look
+	outcome *readiness // of the last checks; nil: outdated
 	looked  time.Time
 	failing map[string]bool // checks, by their names
 }
 
-// readiness is what /readyz answers.
+// readiness is the body of /readyz.
 type readiness struct {
-	Status string            `json:"status"` // ready, degraded (without something optional) or not ready
+	Status string            `json:"status"` // ready, degraded (an optional check fails) or not ready
 	Checks map[string]string `json:"checks"` // checkOK, or what is wrong
 }
 
@@ -67,7 +67,7 @@ const (
 	leaving
 )
 
-// NewOperations counts what every process does. The name is the process's.
+// NewOperations returns Operations with the metrics that every process has. The name is the process's.
 func NewOperations(name string) *Operations {
 	o := &Operations{Registry: prometheus.NewRegistry(), process: name, log: slog.New(slog.DiscardHandler), failing: map[string]bool{}}
 	o.MustRegister(
@@ -87,15 +87,15 @@ func (o *Operations) Check(checks ...health.Check) {
 	o.outcome = nil
 }
 
-// Started says that the process serves from now on, as far as what it depends on is there.
+// Started makes the process ready, as far as its checks pass.
 func (o *Operations) Started() {
 	if o.phase.CompareAndSwap(starting, serving) {
 		o.notify(isReady)
 	}
 }
 
-// Serve answers on a listener until ctx ends, and then, saying so by Connection: close, until the drain delay is over and gone
-// returns. Then it lets requests finish that are under way.
+// Serve answers on a listener until ctx ends. Then it keeps answering, with Connection: close, until the drain delay is over
+// and deregister has returned. Finally it lets open requests finish.
 func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, deregister func()) error {
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -120,11 +120,11 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 	return err
 }
 
-// shutdownGrace is between the end of accepting connections and that of reading requests: net/http answers none that it reads
-// once it shuts down, and who has just connected sends one.
+// shutdownGrace is the time between closing the listener and shutting down. Clients that have just connected send their
+// request in it; net/http drops requests that it reads after the shutdown began.
 const shutdownGrace = 300 * time.Millisecond
 
-// drainHandler has callers who keep connections go elsewhere once ctx has ended.
+// drainHandler asks callers to close their connections once ctx has ended.
 func drainHandler(ctx context.Context, next http.Handler) http.Handler {
 	draining := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
@@ -147,9 +147,10 @@ func (l drainingRefuser) Refuse(status int, message string) *http.Response {
 	return l.refuser.Refuse(status, message)
 }
 
-// Ready is the command that says whether the process that serves here is ready, for who can run a program and no more.
+// Ready returns the command that tests whether the running process is ready. It is for supervisors that can only run a
+// program.
 func (c *OperationsConfig) Ready() Command {
-	return Command{"ready", "say whether the one that serves on this machine is ready", func(ctx context.Context) error {
+	return Command{"ready", "exit with 0 if the process that serves on this machine is ready", func(ctx context.Context) error {
 		host, port, err := net.SplitHostPort(c.Operations)
 		if err != nil {
 			return fmt.Errorf("IRONPLANE_OPERATIONS_LISTEN: %w", err)
@@ -170,14 +171,14 @@ func (c *OperationsConfig) Ready() Command {
 		defer response.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 		if err == nil && response.StatusCode != http.StatusOK {
-			err = fmt.Errorf("it is not ready: %s", bytes.TrimSpace(body))
+			err = fmt.Errorf("the process is not ready: %s", bytes.TrimSpace(body))
 		}
 		return err
 	}}
 }
 
-// Run serves the operations, where they have an address, as long as work does its work. Once ctx ends they say that
-// the process is not ready. The log is work's, too.
+// Run calls work, and meanwhile serves operators if they have an address. Once ctx ends, the process is not ready. work gets
+// the process's log.
 func (o *Operations) Run(ctx context.Context, c OperationsConfig, lines LogConfig, work func(context.Context, *slog.Logger) error) error {
 	log, closeLog := lines.Log(o.process)
 	defer closeLog()
@@ -216,7 +217,7 @@ func (o *Operations) runServing(ctx context.Context, listener net.Listener, log 
 	return err
 }
 
-// Handler answers operators.
+// Handler serves /healthz, /readyz and /metrics.
 func (o *Operations) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -231,29 +232,29 @@ func (o *Operations) readyz(w http.ResponseWriter, r *http.Request) {
 	if is.Status == notReady {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(is) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(is) // the caller may have left
 }
 
-// readiness is how the process is.
+// readiness returns the process's readiness in its present phase.
 func (o *Operations) readiness(ctx context.Context) *readiness {
 	is := o.runChecks(ctx)
 	switch o.phase.Load() {
 	case starting:
-		return &readiness{notReady, map[string]string{"process": "it is starting"}}
+		return &readiness{notReady, map[string]string{"process": "the process is starting"}}
 	case leaving:
-		return &readiness{notReady, map[string]string{"process": "it is about to end"}}
+		return &readiness{notReady, map[string]string{"process": "the process is stopping"}}
 	}
 	return is
 }
 
-// runChecks asks all at once, or answers what it found out a moment ago.
+// runChecks runs all checks at once, or returns the last outcome if it is younger than checkTTL.
 func (o *Operations) runChecks(ctx context.Context) *readiness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.outcome != nil && time.Since(o.looked) < checkTTL {
 		return o.outcome
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // others wait for the same
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // other callers wait for the same outcome
 	defer cancel()
 	failed := make([]error, len(o.checks))
 	var asking sync.WaitGroup
@@ -287,28 +288,28 @@ func (o *Operations) runChecks(ctx context.Context) *readiness {
 	return is
 }
 
-// logCheck logs that a check begins to fail, with all that is known of it, or is well again.
+// logCheck logs when a check begins to fail, with the whole error, and when it passes again.
 func (o *Operations) logCheck(name string, failed error) {
 	switch {
 	case failed != nil && !o.failing[name]:
-		o.log.Warn("a check fails", "check", name, "error", failed)
+		o.log.Warn("check failed", "check", name, "error", failed)
 	case failed == nil && o.failing[name]:
-		o.log.Warn("a check is well again", "check", name)
+		o.log.Warn("check passes again", "check", name)
 	}
 	o.failing[name] = failed != nil
 }
 
 var (
-	readyNow = prometheus.NewDesc("ironplane_ready", "1 where /readyz says that the process is ready, be it degraded.", nil, nil)
+	readyNow = prometheus.NewDesc("ironplane_ready", "1 if /readyz says that the process is ready or degraded.", nil, nil)
 	checkUp  = prometheus.NewDesc(
 		"ironplane_check_up",
-		"1 where what the process depends on is there, as /readyz says it.",
+		"1 if the check passes in /readyz.",
 		[]string{"check"},
 		nil,
 	)
 )
 
-// readyCollector says in metrics what /readyz says.
+// readyCollector exposes the readiness as metrics.
 type readyCollector struct{ *Operations }
 
 func (readyCollector) Describe(to chan<- *prometheus.Desc) {

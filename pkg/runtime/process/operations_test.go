@@ -49,7 +49,7 @@ func TestReadiness(t *testing.T) {
 				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, message)
 			}
 		}
-		want(503, notReady, "it is starting")
+		want(503, notReady, "the process is starting")
 		o.Started()
 		want(200, ready, "okok")
 		cache = errors.New("the cache is gone")
@@ -66,7 +66,7 @@ func TestReadiness(t *testing.T) {
 		if now := asked.Load(); now != before {
 			t.Errorf("got %d more questions to the database, want none", now-before)
 		}
-		// A balancer that waits for a second at most must not take the process for gone because of something optional.
+		// A load balancer with a timeout of a second must not lose the process because of an optional check.
 		hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		o.Check(health.Check{Name: "hung", Ask: hung, Optional: true})
 		began := time.Now()
@@ -112,8 +112,8 @@ func TestOperationsOutliveWork(t *testing.T) {
 		}
 		stop()
 		<-working.Done()
-		for { // what says so has its own goroutine
-			if code, body := get("/readyz"); code == 503 && strings.Contains(body, "about to end") {
+		for { // a goroutine of its own changes the phase
+			if code, body := get("/readyz"); code == 503 && strings.Contains(body, "is stopping") {
 				break
 			}
 		}
@@ -130,7 +130,7 @@ func TestOperationsOutliveWork(t *testing.T) {
 	}
 }
 
-// A process that is told to end goes on accepting for a while, and has callers go elsewhere.
+// A stopping process accepts connections for the drain delay, and asks callers to close them.
 func TestDrainDelay(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// outageAttr names what is away, in the lines of an outage, and serviceAttr the service whose line it is.
+	// outageAttr is the attribute that names an outage, and serviceAttr the one that names a service.
 	outageAttr, serviceAttr = "outage", "service"
-	// reminderInterval is how often an outage is told of while it lasts.
+	// reminderInterval is how often a lasting outage is logged.
 	reminderInterval = time.Minute
-	// quietPeriod is how long no line of an outage comes until it is over.
+	// quietPeriod is how long an outage has no line until it counts as over.
 	quietPeriod = 10 * time.Second
-	// maxOutages bounds how many there are at once. Lines of others are all logged.
+	// maxOutages bounds the outages at one time. Lines of further outages are all logged.
 	maxOutages = 100
 )
 
-// outages is a handler that logs of an outage, the lines that have the same attribute outage, the first one, then one a
-// minute with their number, and when it is over. Of several services that a log is of, the last one counts.
+// outages is a slog.Handler that condenses outages. Lines with the same attribute outage form an outage. It logs the first
+// line, one line a minute with the count since the last, and the end. If a log has several services, the last one counts.
 type outages struct {
 	slog.Handler
 	service string
@@ -29,7 +29,7 @@ type outages struct {
 
 type openOutages struct {
 	mu       sync.Mutex
-	byName   map[[2]string]*outage // by service and attribute; nil: all lines are logged from now on
+	byName   map[[2]string]*outage // by service and attribute; nil: closed, all lines are logged
 	closed   chan struct{}
 	watching sync.WaitGroup
 }
@@ -43,7 +43,7 @@ func newOutages(h slog.Handler) outages {
 	return outages{Handler: h, open: &openOutages{byName: map[[2]string]*outage{}, closed: make(chan struct{})}}
 }
 
-// close waits for nobody's end of an outage any more.
+// close stops watching for the ends of outages.
 func (h outages) close() {
 	h.open.mu.Lock()
 	h.open.byName = nil
@@ -87,7 +87,7 @@ func (h outages) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, line)
 }
 
-// line begins a line of the service.
+// line returns a new log line of the service.
 func (h outages) line(at time.Time, level slog.Level, message string) slog.Record {
 	line := slog.NewRecord(at, level, message, 0)
 	if h.service != "" {
@@ -96,7 +96,7 @@ func (h outages) line(at time.Time, level slog.Level, message string) slog.Recor
 	return line
 }
 
-// note counts a line, and answers how many it stands for where it is to be logged.
+// note counts a line. It reports whether to log it, and how many lines it stands for.
 func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
 	h.open.mu.Lock()
 	defer h.open.mu.Unlock()
@@ -118,7 +118,7 @@ func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
 	return count, true
 }
 
-// watch waits for an outage's end, and logs it.
+// watch logs the end of an outage once it is over.
 func (h outages) watch(key [2]string) {
 	timer := time.NewTimer(quietPeriod)
 	defer timer.Stop()
@@ -136,7 +136,7 @@ func (h outages) watch(key [2]string) {
 	}
 }
 
-// end logs that an outage is over, or tells how long that takes at least.
+// end logs that an outage is over, or returns how long to wait before looking again.
 func (h outages) end(key [2]string) (left time.Duration) {
 	h.open.mu.Lock()
 	o := h.open.byName[key]
@@ -149,7 +149,7 @@ func (h outages) end(key [2]string) (left time.Duration) {
 	}
 	delete(h.open.byName, key)
 	h.open.mu.Unlock()
-	over := h.line(time.Now(), slog.LevelWarn, "an outage is over")
+	over := h.line(time.Now(), slog.LevelWarn, "outage is over")
 	over.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("duration", o.last.Sub(o.began)), slog.Int("lines", o.total))
 	if ctx := context.Background(); h.Enabled(ctx, over.Level) {
 		_ = h.Handler.Handle(ctx, over)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An outage is a line when it begins, one a minute, and one when it is over.
+// An outage has a line at its beginning, one a minute, and one at its end.
 func TestOutageIsFewLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestOutageIsFewLines(t *testing.T) {
 			{"request failed", "network", "no database", 6601},
 			{"request failed", "pxe", "no database", 0},
 			{"another thing", "pxe", "", 0}, {"another thing", "pxe", "", 0},
-			{"an outage is over", "network", "no database", 110 * 150}, {"an outage is over", "pxe", "no database", 1},
-			{"request failed", "network", "no database", 0}, {"an outage is over", "network", "no database", 1},
+			{"outage is over", "network", "no database", 110 * 150}, {"outage is over", "pxe", "no database", 1},
+			{"request failed", "network", "no database", 0}, {"outage is over", "network", "no database", 1},
 			{"request failed", "network", "no Redis", 0}, {"request failed", "network", "no Redis", 0},
 		}
 		lines := json.NewDecoder(&text)

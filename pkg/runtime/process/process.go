@@ -1,4 +1,4 @@
-// Package process is how a program of Ironplane starts, serves, drains and ends.
+// Package process starts, serves, drains and stops a program of Ironplane.
 package process
 
 import (
@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// gcPercent is how much of it there may be before it is collected, in percent of what lives, which is little here, unless GOGC says
-// otherwise. memory, or GOMEMLIMIT, is from when on it is collected sooner: each hash of a password leaves 46 MiB of it.
+// gcPercent is the default GOGC: little memory lives here, so garbage is collected late. memoryLimit is the default
+// GOMEMLIMIT, from which garbage is collected sooner: each password hash leaves 46 MiB of it.
 const (
 	gcPercent   = 400
 	memoryLimit = 512 << 20
 )
 
-// drainTimeout is how long requests that are under way may take once the process is told to stop.
+// drainTimeout is how long open requests may take once the process is told to stop.
 const drainTimeout = 20 * time.Second
 
-// Main runs a program until it ends by itself or SIGINT or SIGTERM ends its context, and exits. SIGHUP ends nothing. An
-// error is shown as one sentence.
+// Main runs a program until it ends, or until SIGINT or SIGTERM ends its context, and exits. SIGHUP does not end the
+// program. An error is printed as one line, with exit status 1.
 func Main(run func(context.Context) error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -35,8 +35,8 @@ func Main(run func(context.Context) error) {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)                           // so that a second signal ends it at once
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which Operations.AtHangup is for
+	context.AfterFunc(ctx, stop)                           // a second signal ends the process at once
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // ignored, except by Operations.OnHangup
 	err := run(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -45,13 +45,13 @@ func Main(run func(context.Context) error) {
 	}
 }
 
-// Serve answers on a listener until ctx ends, and then lets requests finish that are under way. What net/http refuses
-// before the handler sees it, a Refuser answers.
+// Serve answers on a listener until ctx ends, and then lets open requests finish. If the handler is a Refuser, it also
+// answers the requests that net/http refuses by itself.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	return serve(ctx, listener, handler, log, 0)
 }
 
-// serve is Serve, and accepts nothing for the last moment, in which it goes on serving those who are connected.
+// serve is Serve. After ctx ends it closes the listener, and serves open connections for grace before it shuts down.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger, grace time.Duration) error {
 	server := &http.Server{
 		Handler:           handler,
@@ -63,7 +63,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 			PingTimeout:      15 * time.Second,
 			WriteByteTimeout: 30 * time.Second,
 		},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what callers do wrong is no news
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of callers are not worth a warning
 	}
 	if refuser, ok := handler.(Refuser); ok {
 		listener = interceptRefusals(server, refuser, listener)
@@ -82,7 +82,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	err := server.Shutdown(draining)
-	if errors.Is(err, net.ErrClosed) { // the listener, a second time
+	if errors.Is(err, net.ErrClosed) { // the listener is closed already
 		err = nil
 	}
 	<-failed

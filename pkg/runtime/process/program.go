@@ -12,22 +12,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 )
 
-// Program is what a main is: commands, and a configuration for all of them that comes from the environment.
+// Program is the main program of a process: its commands, and the configuration that they read from the environment.
 type Program struct {
 	Name     string
-	Config   any       // a pointer to a struct, as configure reads it
-	Commands []Command // the first is the one that is meant where none is given
-	// Checks are of what the first command needs of what the configuration names. They change nothing.
+	Config   any       // a pointer to a struct for configure
+	Commands []Command // the first is the default
+	// Checks returns checks of what the first command needs. They change nothing.
 	Checks func() []health.Check
 }
 
-// Command is one thing that a program does.
+// Command is a command of a program.
 type Command struct {
 	Name, Summary string
-	Run           func(context.Context) error // once the configuration is read
+	Run           func(context.Context) error // called after the configuration is read
 }
 
-// Main does what the arguments say, and exits.
+// Main runs the command in the arguments, and exits.
 func (p Program) Main() {
 	Main(func(ctx context.Context) error { return p.run(ctx, os.Args[1:], os.Environ(), os.Stdout) })
 }
@@ -46,7 +46,7 @@ func (p Program) run(ctx context.Context, arguments, environment []string, out i
 		return err
 	}
 	if len(arguments) > 1 {
-		return fmt.Errorf("what is %q? All settings are in the environment: see %s help", arguments[1], p.Name)
+		return fmt.Errorf("unexpected argument %q: settings are environment variables, see %s help", arguments[1], p.Name)
 	}
 	if name == "check" || name == "--check" {
 		return p.examine(ctx, environment, out)
@@ -60,7 +60,7 @@ func (p Program) run(ctx context.Context, arguments, environment []string, out i
 		}
 		return c.Run(ctx)
 	}
-	return fmt.Errorf("there is no command %q: see %s help", name, p.Name)
+	return fmt.Errorf("unknown command %q: see %s help", name, p.Name)
 }
 
 func (p Program) usage() string {
@@ -74,8 +74,9 @@ func (p Program) usage() string {
 		b.WriteString("\n")
 	}
 	for _, builtin := range [][2]string{
-		{"check", "say all that would keep it from starting, and change nothing; --check, too"}, {"version", "say which one this is"},
-		{"help", "print this"},
+		{"check", "list everything that would keep the program from starting, and change nothing; also --check"},
+		{"version", "print the version"},
+		{"help", "print this help"},
 	} {
 		fmt.Fprintf(&b, "  %-10s %s\n", builtin[0], builtin[1])
 	}
@@ -83,24 +84,24 @@ func (p Program) usage() string {
 	return b.String()
 }
 
-// LogConfig is how a program logs.
+// LogConfig configures a program's log.
 type LogConfig struct {
-	Level  slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"DEBUG, INFO (a line for each request), WARN or ERROR"`
-	Format LogFormat  `env:"IRONPLANE_LOG_FORMAT" default:"text" doc:"text (key=value) or json, a line each"`
+	Level  slog.Level `env:"IRONPLANE_LOG_LEVEL" default:"WARN" doc:"the lowest level to log: DEBUG, INFO (includes a line for each request), WARN or ERROR"`
+	Format LogFormat  `env:"IRONPLANE_LOG_FORMAT" default:"text" doc:"the format of log lines: text (key=value) or json"`
 }
 
-// LogFormat is how a line of a log is written.
+// LogFormat is the format of log lines: text or json.
 type LogFormat string
 
-// UnmarshalText reads text or json.
+// UnmarshalText parses text or json.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	if *f = LogFormat(text); *f != "text" && *f != "json" {
-		return errors.New("it is neither text nor json")
+		return errors.New("it must be text or json")
 	}
 	return nil
 }
 
-// Log is the log of a program of this name, on stderr, until it is closed.
+// Log returns the log of the program with this name, which writes to stderr. closeLog ends it.
 func (c LogConfig) Log(name string) (log *slog.Logger, closeLog func()) {
 	options := &slog.HandlerOptions{Level: c.Level}
 	var lines slog.Handler = slog.NewTextHandler(os.Stderr, options)

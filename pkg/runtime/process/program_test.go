@@ -67,7 +67,7 @@ func TestConfigure(t *testing.T) {
 	}
 	for variables, says := range map[string]string{
 		"": "NAME is not set", "NAME=x URL=": "URL is not set: of what", "NAME=x URL_FILE=/nowhere URL=": "URL_FILE: open /nowhere",
-		"NAME=x RATE=many": `RATE is "many": it is no number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
+		"NAME=x RATE=many": `RATE is "many": it must be a number`, "NAME=x ON=perhaps": `ON is "perhaps"`, "NAME=x LEVEL=loud": `LEVEL is "loud"`, "NAME=x NETWORKS=home": `NETWORKS is "home"`,
 	} {
 		if err := errors.Join(
 			configure(

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// publicReason is what an error says with the words of our own in it alone: those of others name users, hosts and databases. The
-// log has all of it.
+// publicReason returns the error's text without the texts of foreign errors, which may name users, hosts and databases. The
+// log has the whole text.
 func publicReason(err error) string {
 	text := err.Error()
 	for _, foreign := range foreignErrors(err) {
@@ -16,13 +16,13 @@ func publicReason(err error) string {
 	return text
 }
 
-// ownTypes are the types of errors whose words come from here. What they wrap is looked at, too.
+// ownTypes are the types of errors whose text this project writes. The errors that they wrap are examined, too.
 var ownTypes = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
 	"*problem.Error": true, "*events.RequestError": true, fmt.Sprintf("%T", context.DeadlineExceeded): true,
 }
 
-// foreignErrors are the outermost errors of other types.
+// foreignErrors returns the outermost wrapped errors of other types.
 func foreignErrors(err error) (all []error) {
 	if err == nil {
 		return nil
@@ -41,12 +41,13 @@ func foreignErrors(err error) (all []error) {
 	return all
 }
 
+// anonymize returns a text for a foreign error that reveals no names.
 func anonymize(err error) string {
 	if refused, ok := err.(interface{ SQLState() string }); ok && refused.SQLState() != "" {
-		return "the database refuses it (" + refused.SQLState() + ")"
+		return "the database refused it (" + refused.SQLState() + ")"
 	}
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
-		return "it does not answer"
+		return "no answer in time"
 	}
-	return "it cannot be asked; the log says why"
+	return "request failed, see the log"
 }

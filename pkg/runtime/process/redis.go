@@ -15,8 +15,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// OpenRedis returns a client of the Redis that gateways and services share, and lets operators see how it does for this
-// process. The caller closes it.
+// OpenRedis returns a client of the Redis that gateways and services share, with its check and metrics. The caller closes
+// it.
 func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
 	client, err := cache.Open(url)
 	if err != nil {
@@ -24,7 +24,7 @@ func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
 	}
 	o.Check(health.Check{Name: "redis", Optional: true, Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "ironplane_redis_seconds", Help: "Time that Redis takes for a command, or for several at once.",
+		Name: "ironplane_redis_seconds", Help: "Time of a Redis command or pipeline, in seconds.",
 		Buckets: []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3},
 	}, []string{"outcome"})
 	o.MustRegister(duration)
@@ -35,9 +35,9 @@ func (o *Operations) OpenRedis(url secret.String) (*cache.Client, error) {
 	return client, nil
 }
 
-// CheckRedis is that the Redis at REDIS_URL lets this process in. Without it most work goes on, slower.
+// CheckRedis returns a check that the Redis at REDIS_URL accepts this process.
 func CheckRedis(url secret.String) health.Check {
-	return health.Check{Name: "REDIS_URL: it answers", Ask: func(ctx context.Context) error {
+	return health.Check{Name: "REDIS_URL: Redis answers", Ask: func(ctx context.Context) error {
 		client, err := cache.Open(url)
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func CheckRedis(url secret.String) health.Check {
 	}}
 }
 
-// stopwatch times what a client asks.
+// stopwatch measures a client's commands.
 type stopwatch struct{ ok, failed prometheus.Observer }
 
 func (s stopwatch) observe(began time.Time, err error) error {

@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Refuser is a handler that also answers what net/http refuses by itself: a malformed head, one that is too large, a
-// transfer coding or an expectation that nobody knows.
+// Refuser is a handler that also answers what net/http refuses by itself: a malformed or too large header, an unknown
+// transfer coding, or an unknown expectation.
 type Refuser interface {
 	http.Handler
-	// Refuse is the answer in place of net/http's, which has this status and says this.
+	// Refuse returns the response to send instead of net/http's, which has this status and message.
 	Refuse(status int, message string) *http.Response
 }
 
-// interceptRefusals has the server give the refuser's answers on the listener. A server writes past all handlers only while none
-// has seen the request: from its connection's beginning, or from the end of the last answer on it.
+// interceptRefusals makes the server send the refuser's responses. A server bypasses its handler only before the handler has
+// seen a request: from the connection's beginning, or from the end of the last response on it.
 func interceptRefusals(server *http.Server, refuser Refuser, listener net.Listener) net.Listener {
 	type key struct{}
 	server.DisableGeneralOptionsHandler = true
@@ -51,13 +51,13 @@ func (l refusingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := c.(*tls.Conn); ok { // of HTTP/2, where nothing is refused in the same way
+	if _, ok := c.(*tls.Conn); ok { // HTTP/2 does not refuse in this way
 		return c, nil
 	}
 	return &refusingConn{Conn: c, refuser: l.refuser}, nil
 }
 
-// refusingConn is a connection on which a refuser answers in net/http's place.
+// refusingConn is a connection on which a refuser answers instead of net/http.
 type refusingConn struct {
 	net.Conn
 	refuser Refuser
@@ -80,7 +80,7 @@ func (c *refusingConn) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// CloseWrite lets net/http end a connection so that its answer is still read.
+// CloseWrite lets net/http close a connection so that its last response is still read.
 func (c *refusingConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -88,7 +88,8 @@ func (c *refusingConn) CloseWrite() error {
 	return nil
 }
 
-// parseRefusal reads the first line of what net/http answers: HTTP/1.1 400 Bad Request: missing required Host header.
+// parseRefusal parses the first line of a response of net/http, such as HTTP/1.1 400 Bad Request: missing required Host
+// header.
 func parseRefusal(answer []byte) (status int, message string, ok bool) {
 	line, _, _ := bytes.Cut(answer, []byte("\r\n"))
 	version, rest, _ := bytes.Cut(line, []byte(" "))

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// handshakeTimeout is how long a caller has for the handshake.
+// handshakeTimeout bounds a TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// WithTLS is a listener that accepts on both others, and does the handshakes on the one for TLS, so that one that is not done
-// holds up nobody. It has the address of the plain one, and closes both.
+// WithTLS returns a listener that accepts from both listeners. It does TLS handshakes on the encrypted one in the
+// background, so a slow handshake delays no other connection. It has the address of the plain listener, and closes both.
 func WithTLS(plain, encrypted net.Listener, config *tls.Config) net.Listener {
 	l := &tlsListener{plain: plain, encrypted: encrypted, config: config, accepted: make(chan accepted)}
 	l.closed, l.cancel = context.WithCancel(context.Background())
@@ -46,7 +46,7 @@ func (l *tlsListener) accept(from net.Listener, handle func(net.Conn)) {
 			handle(c)
 		case errors.Is(err, net.ErrClosed):
 			return
-		default: // net/http waits a moment where that can help
+		default: // net/http retries temporary errors after a pause
 			l.deliver(accepted{err: err})
 		}
 		if l.closed.Err() != nil {
@@ -55,7 +55,7 @@ func (l *tlsListener) accept(from net.Listener, handle func(net.Conn)) {
 	}
 }
 
-// deliver hands over a connection, or closes it where nobody accepts any more.
+// deliver passes a connection to Accept, or closes it if the listener is closed.
 func (l *tlsListener) deliver(a accepted) {
 	select {
 	case l.accepted <- a:
@@ -72,10 +72,10 @@ func (l *tlsListener) handshake(c *tls.Conn) {
 	err := c.HandshakeContext(ctx)
 	protocol := c.ConnectionState().NegotiatedProtocol
 	switch {
-	case err != nil, protocol != "" && protocol != http1 && protocol != http2: // acme-tls/1 is over with the handshake
+	case err != nil, protocol != "" && protocol != http1 && protocol != http2: // acme-tls/1 ends with the handshake
 		_ = c.Close()
 	case protocol == http2:
-		l.deliver(accepted{conn: c}) // as net/http wants it
+		l.deliver(accepted{conn: c}) // net/http needs a *tls.Conn for HTTP/2
 	default:
 		l.deliver(accepted{conn: encryptedConn{c}})
 	}
@@ -83,7 +83,7 @@ func (l *tlsListener) handshake(c *tls.Conn) {
 
 const http1, http2 = "http/1.1", "h2"
 
-// encryptedConn is a connection of TLS on which HTTP/1.1 is spoken.
+// encryptedConn is a TLS connection for HTTP/1.1.
 type encryptedConn struct{ *tls.Conn }
 
 func (l *tlsListener) Accept() (net.Conn, error) {

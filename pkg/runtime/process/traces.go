@@ -22,11 +22,11 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
-// flushTimeout is how long the last spans may take to be sent.
+// flushTimeout bounds sending the last spans.
 const flushTimeout = 5 * time.Second
 
-// trace traces what work does, where endpoint is the base URL of an OTLP receiver: http://collector:4318. What
-// OpenTelemetry reads from the environment itself (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…) holds.
+// trace runs work, and sends its traces to the OTLP receiver with the base URL endpoint: http://collector:4318. The
+// variables that OpenTelemetry reads by itself apply (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…).
 func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work func(context.Context) error) error {
 	if endpoint == "" {
 		return work(ctx)
@@ -48,14 +48,14 @@ func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work
 	if err != nil {
 		return fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "outage", "traces", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces lost", "outage", "traces", "error", err) }))
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(attributes))
 	tracing.Use(provider)
 	err = work(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if lost := provider.Shutdown(ctx); lost != nil {
-		log.Warn("traces are lost", "outage", "traces", "error", lost)
+		log.Warn("traces lost", "outage", "traces", "error", lost)
 	}
 	return err
 }
@@ -68,15 +68,16 @@ func parseEndpoint(text string) (*url.URL, error) {
 	return to, nil
 }
 
-// otlpClient sends spans by OTLP over HTTP. OpenTelemetry's own brings gRPC along, which makes each program twice as large.
+// otlpClient sends spans by OTLP over HTTP. OpenTelemetry's own client depends on gRPC, which would double the size of each
+// program.
 type otlpClient struct{ url string }
 
 func (otlpClient) Start(context.Context) error { return nil }
 func (otlpClient) Stop(context.Context) error  { return nil }
 
-// UploadTraces sends what the exporter has collected. Its context has a deadline.
+// UploadTraces sends the collected spans. Its context has a deadline.
 func (c otlpClient) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
-	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans}) // on the wire an ExportTraceServiceRequest
+	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans}) // encoded like an ExportTraceServiceRequest
 	if err != nil {
 		return fmt.Errorf("encode spans: %w", err)
 	}
@@ -90,7 +91,7 @@ func (c otlpClient) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 		return fmt.Errorf("send spans: %w", err)
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // lets the connection be reused
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return fmt.Errorf("send spans: %s answered %s", r.URL.Host, response.Status)
 	}

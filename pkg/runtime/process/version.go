@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// version is what git calls the source, which the linker fills in.
+// version is the output of git describe. The linker sets it.
 var version string
 
-// build is which state of the source a program was built from.
+// build identifies the source and the compiler of a program.
 type build struct{ version, commit, compiler string }
 
 func ownBuild() build {
@@ -32,7 +32,7 @@ func ownBuild() build {
 	return b
 }
 
-// Version is what git calls the source of this program.
+// Version returns the version of this program, as git describes its source.
 func Version() string { return ownBuild().version }
 
 func (b build) String() string {
@@ -42,7 +42,7 @@ func (b build) String() string {
 func buildInfo() prometheus.Collector {
 	b := ownBuild()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ironplane_build_info", Help: "1, of the build that runs.",
+		Name: "ironplane_build_info", Help: "Constant 1, with the running build as labels.",
 		ConstLabels: prometheus.Labels{"version": b.version, "commit": b.commit, "goversion": b.compiler},
 	}, func() float64 { return 1 })
 }

@@ -1,4 +1,4 @@
-// Package server is the program of a service that runs in a process of its own, behind the gateway's.
+// Package server is the program of a service that runs in a process of its own, behind the gateway.
 package server
 
 import (
@@ -30,16 +30,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
-// definition is the service with what only its program does.
+// definition adds to a service what only its program does.
 type definition struct{ service.Definition }
 
 type serviceConfig struct {
-	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to serve the gateway on"`
-	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the service's schema, as the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"how many connections to the database there may be"`
-	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the Redis of all gateways and services: redis://…"`
-	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17, or pxe:17-20; or the message of this one to give up, by its id: clients:8f14e45f-…"`
-	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: as long as it is there, changes are refused, for the reason that it holds, and jobs pause"`
+	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to listen on for the gateway and other services"`
+	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the URL of the service's schema, with the role that owns it: postgres://…?search_path=<service>,ext"`
+	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"the largest number of connections to the database"`
+	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the URL of the Redis that all gateways and services share: redis://…"`
+	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17 or pxe:17-20; or the id of a message of this service to give up: clients:8f14e45f-…"`
+	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: while it exists, changes are refused with its text as the reason, and jobs pause"`
 	service.Settings
 	settings.Variables
 	process.LogConfig
@@ -50,10 +50,10 @@ type serviceConfig struct {
 // keyedConfig is the configuration of a service that seals or signs.
 type keyedConfig struct {
 	serviceConfig
-	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change,reseal" doc:"what this service seals and signs with, which setup process-key derives from the master key: ironplane-key-1:…"`
+	Key secret.String `env:"IRONPLANE_PROCESS_KEY" required:"serve,verify,skip-change,reseal" doc:"the key with which this service seals and signs, derived from the master key by setup process-key: ironplane-key-1:…"`
 }
 
-// unlock gives the service what it does with the configured key.
+// unlock sets in deps what the service does with the configured key.
 func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 	if len(d.Purposes()) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 	return nil
 }
 
-// Main is the main of that program.
+// Main runs the program of a service.
 func Main(declared service.Definition) {
 	d := definition{declared}
 	var c keyedConfig
@@ -77,7 +77,7 @@ func Main(declared service.Definition) {
 		config = &c.serviceConfig
 	}
 	commands := []process.Command{
-		{Name: "serve", Summary: "serve the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
+		{Name: "serve", Summary: "serve requests from the gateway until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			operations := process.NewOperations(d.Name)
 			return d.wrapError(
 				operations.Run(
@@ -90,14 +90,14 @@ func Main(declared service.Definition) {
 		}},
 		{
 			Name:    "migrate",
-			Summary: "bring the schema up to date, which serve expects",
+			Summary: "bring the schema up to date; run it before serve",
 			Run:     func(ctx context.Context) error { return d.wrapError(d.migrate(ctx, c)) },
 		},
 		c.Ready(),
 		{
 			Name: "skip-change",
-			Summary: "let it go on behind a change of another service that it cannot apply, or give up a message that another cannot take; also " +
-				"while it serves",
+			Summary: "skip a change of another service that this one cannot apply, or give up a message that its receiver cannot accept; also " +
+				"while the service runs",
 			Run: func(ctx context.Context) error {
 				return d.wrapError(d.runCommand(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, _ io.Writer) error {
 					return host.SkipChange(ctx, d.Definition, deps, c.Skip)
@@ -110,7 +110,7 @@ func Main(declared service.Definition) {
 			commands,
 			process.Command{
 				Name:    "reseal",
-				Summary: "seal and sign with the newest key what was with an older one, and say how much is left; also while it serves",
+				Summary: "seal and sign again with the newest key whatever uses an older one, and print how much is left; also while the service runs",
 				Run: func(ctx context.Context) error {
 					return d.wrapError(d.runCommand(ctx, c, service.Command{Run: func(ctx context.Context, deps service.Deps, screen io.Writer) error {
 						return host.Reseal(ctx, d.Definition, deps, screen)
@@ -138,7 +138,7 @@ func (d definition) checks(c *keyedConfig) (checks []health.Check) {
 		err := d.unlock(&deps, *c)
 		checks = append(
 			checks,
-			health.Check{Name: "IRONPLANE_PROCESS_KEY: it is this service's", Ask: func(context.Context) error { return err }},
+			health.Check{Name: "IRONPLANE_PROCESS_KEY: valid, and for this service", Ask: func(context.Context) error { return err }},
 		)
 	}
 	return slices.Concat(checks,
@@ -179,19 +179,20 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 	return host.Migrate(ctx, d.Definition, db, log)
 }
 
-// warnOfLimits says where the database allows fewer connections than the pool may open.
+// warnOfLimits logs if the database allows fewer connections than the pool may open.
 func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
 	short, err := on.Shortage(ctx)
 	if short != "" {
-		log.Warn(short)
+		log.Warn("the database allows too few connections", "reason", short)
 	}
 	return err
 }
 
-// warnOfVersions says what processes of other versions may not know of this service, and what this one does not know.
+// warnOfVersions logs what processes of other versions may not know of this service, and which configured services this
+// version does not know.
 func (d definition) warnOfVersions(c keyedConfig, routes []rest.Route, log *slog.Logger) {
 	if err := errors.Join(d.Entry().Check(), d.CheckRoutes(routes)); err != nil {
-		log.Warn("service is not wired completely", "error", err)
+		log.Warn("service is not fully registered", "error", err)
 	}
 	for _, name := range catalog.Unknown(slices.Collect(maps.Keys(c.Services))) {
 		log.Warn("unknown service in IRONPLANE_SERVICES: the log and webhooks have no changes of it until this process is upgraded",
@@ -235,7 +236,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	if err != nil {
 		return err
 	}
-	command := map[string]http.Handler{} // it asks itself without a way between
+	command := map[string]http.Handler{} // the service asks itself directly
 	others := m.Identity.NewPeers(command)
 	deps.Peers = others
 	if err := m.Find(ctx, others.SetInstances); err != nil {

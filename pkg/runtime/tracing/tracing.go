@@ -1,8 +1,8 @@
-// Package tracing follows requests, in OpenTelemetry traces, through the gateway, the services, Postgres and Redis. It is
-// off until it is told where the traces go, and costs next to nothing then.
+// Package tracing follows requests through the gateway, the services, Postgres and Redis in OpenTelemetry traces. Without an
+// endpoint it is off, and costs next to nothing.
 //
-// A span says the method, the route, the request's id and the statement, and never a path, a query or an argument:
-// these may hold secrets. What a process does by itself is not traced.
+// A span has the method, the route, the request's id and the statement. It has no path, query or argument, because these may
+// contain secrets. Background work is not traced.
 package tracing
 
 import (
@@ -19,13 +19,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// provider makes the spans; nil: tracing is off. It is set before anything is served.
+// provider creates the spans; nil: tracing is off. It is set before anything is served.
 var provider trace.TracerProvider
 
-// Use makes spans from now on, by a provider that somebody shuts down.
+// Use turns tracing on. The caller shuts the provider down.
 func Use(p trace.TracerProvider) { provider = requestProvider{p} }
 
-// requestProvider begins no trace but those of requests.
+// requestProvider starts traces only for requests.
 type requestProvider struct{ trace.TracerProvider }
 
 func (p requestProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
@@ -42,7 +42,7 @@ func (t requestTracer) Start(ctx context.Context, name string, options ...trace.
 	return ctx, trace.SpanFromContext(ctx)
 }
 
-// headers are how one process tells another which trace a request belongs to.
+// headers reads and writes the headers that carry a trace from one process to another.
 var headers = propagation.TraceContext{}
 
 const (
@@ -50,7 +50,7 @@ const (
 	requestIDKey    = attribute.Key("ironplane.request_id")
 )
 
-// Receive begins the span of a request that comes from outside, and with that a trace, of which Finish is the end.
+// Receive starts a trace and its first span for a request from outside. Finish ends the span.
 func Receive(r *http.Request) *http.Request {
 	if provider == nil {
 		return r
@@ -59,8 +59,8 @@ func Receive(r *http.Request) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// Continue serves requests of other processes, and traces those that belong to a trace. What serves them says in a header
-// of the answer which route it was.
+// Continue traces requests from other processes that belong to a trace. The handler names the route in the response header
+// routeHeader.
 func Continue(next http.Handler, routeHeader string) http.Handler {
 	if provider == nil {
 		return next
@@ -78,13 +78,13 @@ func Continue(next http.Handler, routeHeader string) http.Handler {
 	})
 }
 
-// statusRecorder notes with which status.
+// statusRecorder notes the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (a *statusRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *statusRecorder) WriteHeader(status int) {
@@ -101,7 +101,7 @@ func (a *statusRecorder) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// Finish ends the span of a request. The status is 0 where the caller got no answer.
+// Finish ends the span of a request. The status is 0 if the caller got no response.
 func Finish(ctx context.Context, method, route, requestID string, status int) {
 	if provider == nil {
 		return
@@ -121,7 +121,7 @@ func Finish(ctx context.Context, method, route, requestID string, status int) {
 	}
 }
 
-// Ask begins the span of a request that is handed to a service in another process. What it returns ends it.
+// Ask starts the span of a request to a service in another process. The returned function ends it.
 func Ask(r *http.Request, service string) (*http.Request, func()) {
 	if provider == nil || !trace.SpanContextFromContext(r.Context()).IsValid() {
 		return r, func() {}
@@ -131,7 +131,7 @@ func Ask(r *http.Request, service string) (*http.Request, func()) {
 	return r.WithContext(ctx), func() { span.End() }
 }
 
-// Step begins the span of something within a process that takes long. What it returns ends it.
+// Step starts the span of a slow step within a process. The returned function ends it.
 func Step(ctx context.Context, name string) func() {
 	if provider == nil {
 		return func() {}
@@ -153,7 +153,7 @@ func (w writer) Get(string) string      { return "" }
 func (w writer) Set(name, value string) { w(name, value) }
 func (w writer) Keys() []string         { return nil }
 
-// Provider is what libraries make spans by; nil: tracing is off.
+// Provider returns the provider for libraries that create spans; nil: tracing is off.
 func Provider() trace.TracerProvider { return provider }
 
 // Redis traces a client's commands.
