@@ -39,6 +39,7 @@ type testAgent struct {
 	folder, fingerprint string
 	server              *httptest.Server
 	agent               *agent.Agent
+	files               *tree.Tree
 	machines            http.Handler
 	client              *siteagent.Client // with the API key
 	stop                func()
@@ -66,7 +67,14 @@ func startWith(t *testing.T, folder string, machines machine.Settings) *testAgen
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &testAgent{T: t, folder: folder, agent: a, machines: a.MachineHandler(), server: httptest.NewUnstartedServer(a.Handler())}
+	r := &testAgent{
+		T:        t,
+		folder:   folder,
+		agent:    a,
+		files:    files,
+		machines: a.MachineHandler(),
+		server:   httptest.NewUnstartedServer(a.Handler()),
+	}
 	if r.fingerprint, err = certificate.Fingerprint(); err != nil {
 		t.Fatal(err)
 	}
