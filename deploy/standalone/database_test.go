@@ -226,13 +226,13 @@ func TestTooFewConnections(t *testing.T) {
 	g := startExistingPostgres(t)
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "DATABASE_URL": g.URL("postgres")}
 	r := start(t, environment)
-	if strings.Contains(r.screen.String(), "Too few connections") {
+	if strings.Contains(r.screen.String(), "too few connections") {
 		t.Errorf("got\n%s\nwant no warning of too few connections", r.screen)
 	}
 	r.stop()
 	g.execute(g.superuser, "ALTER DATABASE postgres CONNECTION LIMIT 40", "ALTER ROLE postgres_network CONNECTION LIMIT 7")
 	r = start(t, environment)
-	if want := "may need 46, and the role postgres_network may have 7, and needs 8; the database allows 40"; !strings.Contains(
+	if want := "may open 46, but the role postgres_network allows 7 of the 8 that it needs; the database allows 40"; !strings.Contains(
 		r.screen.String(),
 		want,
 	) {

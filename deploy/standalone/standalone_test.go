@@ -251,7 +251,7 @@ func TestAdminKey(t *testing.T) {
 	environment := map[string]string{"IRONPLANE_DATA": filepath.Join(dir, "data"), "IRONPLANE_ADMIN_KEY_FILE": file}
 
 	early := launch(t, environment, "admin-key")
-	if err := early.exit(); err == nil || !strings.Contains(early.screen.String(), "there is no installation") {
+	if err := early.exit(); err == nil || !strings.Contains(early.screen.String(), "holds no installation") {
 		t.Fatalf("admin-key without an installation: got %v and\n%s\nwant a refusal, as there is none", err, early.screen)
 	}
 	r := start(t, environment)
