@@ -2,6 +2,7 @@ package product_test
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -618,3 +619,20 @@ func describeGrants(g principal.Grants) string {
 }
 
 func ptr[T any](value T) *T { return &value }
+
+// codeOf returns the values that a link passes to its panel.
+func codeOf(t *testing.T, link string) url.Values {
+	t.Helper()
+	at, err := url.Parse(link)
+	if err != nil || !strings.HasSuffix(at.Path, "/auth/sso") || at.RawQuery != "" {
+		t.Fatalf("got the link %s (%v), want /auth/sso without a query", link, err)
+	}
+	values, err := url.ParseQuery(at.Fragment)
+	if err != nil || values.Get("key") == "" {
+		t.Fatalf("got the link %s (%v), want a key in its fragment", link, err)
+	}
+	return values
+}
+
+// exchangeOf returns the body that exchanges a code for a key.
+func exchangeOf(code string) string { return `{"code": "` + code + `"}` }

@@ -19,7 +19,10 @@ func TestQueryIsText(t *testing.T) {
 	c := w.c
 	document := testkit.Decode[struct {
 		Paths map[string]map[string]struct {
-			Parameters []struct{ Name, In string }
+			Parameters []struct {
+				Name, In string
+				Required bool
+			}
 		}
 	}](c.WithKey("").Do("GET", "/-/openapi.json", nil).Want(200))
 	tried := 0
@@ -28,11 +31,17 @@ func TestQueryIsText(t *testing.T) {
 			if parameter.In != "query" {
 				continue
 			}
+			required := ""
+			for _, other := range operations["get"].Parameters {
+				if other.In == "query" && other.Required && other.Name != parameter.Name {
+					required += "&" + other.Name + "="
+				}
+			}
 			for _, value := range []string{"%00", "a%00b", "%ff"} {
 				tried++
-				response := c.Do("GET", w.item(path)+"?"+parameter.Name+"="+value, nil).Want(400)
-				if errs := testkit.Decode[problem.Problem](response).Errors; len(errs) == 0 || !strings.HasPrefix(errs[0].Pointer, "?") {
-					t.Errorf("%s?%s=%s: got %s, want an error at a parameter", path, parameter.Name, value, response.Text)
+				response := c.Do("GET", w.item(path)+"?"+parameter.Name+"="+value+required, nil).Want(400)
+				if errs := testkit.Decode[problem.Problem](response).Errors; len(errs) == 0 || errs[0].Pointer != "?"+parameter.Name {
+					t.Errorf("%s?%s=%s: got %s, want an error at the parameter", path, parameter.Name, value, response.Text)
 				}
 			}
 		}

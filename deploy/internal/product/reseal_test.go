@@ -3,7 +3,9 @@ package product_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +26,9 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/system"
 )
+
+// reseals matches a line that Reseal prints of a service.
+var reseals = regexp.MustCompile(`(?m)^(\w+): older keys were needed for (\d+) values, and are still needed for (\d+)\.$`)
 
 // The master key can be changed while the product runs. After resealing, the old key is removed, all secrets can be read,
 // and the log verifies.
@@ -54,14 +59,15 @@ func TestReseal(t *testing.T) {
 		t.Fatal(err)
 	}
 	editing.Wait()
-	for _, want := range []string{
-		"clients: older keys were needed for 1 values, and are still needed for 0.",
-		"network: older keys were needed for 3 values, and are still needed for 0.",
-		"pxe: older keys were needed for ", "and are still needed for 0.\nsystem: older keys were needed for ", "and are still needed for 0.\n",
-	} {
-		if !strings.Contains(output.String(), want) {
-			t.Errorf("got:\n%s\nwant %q in it", &output, want)
+	resealed := map[string]int{}
+	for _, line := range reseals.FindAllStringSubmatch(output.String(), -1) {
+		if resealed[line[1]], _ = strconv.Atoi(line[2]); line[3] != "0" {
+			t.Errorf("got %q, want 0 values that still need older keys", line[0])
 		}
+	}
+	// The edits may reseal one of the three DHCP servers' keys first. The number of the system service's signatures varies.
+	if resealed[clients.Name] != 1 || resealed[network.Name] != 3 || resealed[pxe.Name] < 2 || resealed[system.Name] < 1 {
+		t.Errorf("got %v resealed values, want 1 of clients, 3 of network, at least 2 of pxe and 1 of system:\n%s", resealed, &output)
 	}
 	producttest.Drain(t, i.product)
 	i.masterKey = newest
