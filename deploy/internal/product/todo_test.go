@@ -19,12 +19,12 @@ func TestTodo(t *testing.T) {
 			}
 			return all
 		}
-		completedHere := []string{
+		completed := []string{
 			"hardware.server.part.add", "network.entity.add", "network.group.add",
 			"pxe.dhcp.add", "pxe.file.add", "pxe.profile.add", "system.integration.add",
 		} // the others: see TestEmailToClient, TestTwoFactorLogin and TestInstalls
 		before := items()
-		for _, slug := range completedHere {
+		for _, slug := range completed {
 			if item, exists := before[slug]; !exists || item.CompletedAt != nil {
 				t.Errorf("%s: got %+v, want an open item", slug, item)
 			}
@@ -47,7 +47,7 @@ func TestTodo(t *testing.T) {
 		c.Do("POST", "/pxe/profile", map[string]any{"name": "Debian", "boot_script": script}).Want(200)
 		testkit.Eventually(t, "all are completed", func() bool {
 			now := items()
-			for _, slug := range completedHere {
+			for _, slug := range completed {
 				if now[slug].CompletedAt == nil {
 					return false
 				}
