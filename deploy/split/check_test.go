@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 			"IRONPLANE_PROCESS_KEY: it is the gateway's: ",
 			"certificate: valid, and for this process",
 			"REDIS_URL: ",
-			"is taken",
+			"is in use",
 			`IRONPLANE_DRAIN_DELAY is "soon"`,
 			"5 of ",
 		},
@@ -89,5 +89,5 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantFailure("network", []string{"needs its migrations 0002_group_counts.sql: run migrate first"})
+	wantFailure("network", []string{"lacks the migrations 0002_group_counts.sql: run migrate first"})
 }
