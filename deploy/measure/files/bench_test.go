@@ -377,7 +377,8 @@ func BenchmarkTFTP(b *testing.B) {
 	testkit.Must(b, err)
 	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = (&tftp.Server{Files: s.files, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, conn) })
+	server := &tftp.Server{Files: s.files, Log: slog.New(slog.DiscardHandler), Refusals: s.agent.Refusals()}
+	serving.Go(func() { _ = server.Serve(ctx, conn) })
 	b.Cleanup(func() {
 		end()
 		serving.Wait()
