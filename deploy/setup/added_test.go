@@ -142,11 +142,11 @@ func TestHalfAService(t *testing.T) {
 	other, renamed := gadgets, gadgets
 	other.Name, renamed.Paths = "others", []string{"gadget", "gizmo"}
 	for want, err := range map[string]error{
-		`add "gizmo" to Paths of its Definition`:          gadgets.CheckRoutes([]rest.Route{route}),
-		"add Topics to its Definition":                    bare.CheckRoutes(gadgets.New(service.Deps{}).Routes),
-		"pkg/catalog has no service others":               other.Entry().Check(),
-		"pkg/catalog has other paths of the service gadg": renamed.Entry().Check(),
-		"pkg/catalog has other topics of the service gad": bare.Entry().Check(),
+		`add "gizmo" to Paths of its Definition`:             gadgets.CheckRoutes([]rest.Route{route}),
+		"add Topics to its Definition":                       bare.CheckRoutes(gadgets.New(service.Deps{}).Routes),
+		"pkg/catalog lacks the service others":               other.Entry().Check(),
+		"pkg/catalog has outdated paths of the service gadg": renamed.Entry().Check(),
+		"pkg/catalog has outdated topics of the service gad": bare.Entry().Check(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)

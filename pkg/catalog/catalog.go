@@ -1,6 +1,6 @@
-// Package catalog lists the product's services, for processes that link none of them: the gateway finds the service of a path
-// here, and the system service learns whose changes it logs and sends to webhooks. `make services` writes the list from
-// product.Services.
+// Package catalog lists the product's services for processes that link none of them. The gateway finds the service of a
+// path here. The system service learns which changes to log and to offer to webhooks. `make services` writes the list
+// from product.Services.
 package catalog
 
 import (
@@ -16,11 +16,11 @@ import (
 // Service is what other processes know of a service.
 type Service struct {
 	Name string
-	// Paths are the first elements of the paths that it answers: port-speed. One that another service answers, too, is
-	// client/*/verify: the first element and the end.
+	// Paths are the first elements of the service's paths, such as port-speed. client/*/verify means a path that begins
+	// with client, which another service has, and ends with verify.
 	Paths []string
-	// Topics are the kinds of its changes that webhooks can ask for, and what the maker of the webhook has to hold read on. A
-	// change counts for the longest one that its kind begins with.
+	// Topics are the kinds of changes that webhooks can subscribe to, with the permissions that the webhook's creator
+	// needs. A change belongs to the longest topic that its kind begins with.
 	Topics map[string][]permission.Permission
 }
 
@@ -33,7 +33,7 @@ func Names() []string {
 	return names
 }
 
-// paths are the owners of first elements, and of the ends below them.
+// paths maps first elements to services, and ends of paths below them.
 type paths struct {
 	owners map[string]string
 	ends   map[string][][2]string
@@ -53,7 +53,7 @@ var index = sync.OnceValue(func() paths {
 	return p
 })
 
-// Owner returns the service that answers a path with this first element; empty where there is none.
+// Owner returns the service that serves a path with this first element; empty if there is none.
 func Owner(path, first string) string {
 	p := index()
 	for _, end := range p.ends[first] {
@@ -68,21 +68,24 @@ func Owner(path, first string) string {
 func (s Service) Check() error {
 	i := slices.IndexFunc(Services, func(known Service) bool { return known.Name == s.Name })
 	if i < 0 {
-		return fmt.Errorf("pkg/catalog has no service %s: no gateway forwards to it, and no log has its changes. Run make services", s.Name)
+		return fmt.Errorf(
+			"pkg/catalog lacks the service %s, so gateways do not forward to it and its changes are not logged. Run make services",
+			s.Name,
+		)
 	}
 	known := Services[i]
 	if !slices.Equal(slices.Sorted(slices.Values(s.Paths)), slices.Sorted(slices.Values(known.Paths))) {
-		return fmt.Errorf("pkg/catalog has other paths of the service %s than its Definition: got %q, want %q. Run make services",
+		return fmt.Errorf("pkg/catalog has outdated paths of the service %s: got %q, want %q. Run make services",
 			s.Name, known.Paths, s.Paths)
 	}
 	if !maps.EqualFunc(s.Topics, known.Topics, slices.Equal) {
-		return fmt.Errorf("pkg/catalog has other topics of the service %s than its Definition: got %v, want %v. Run make services",
+		return fmt.Errorf("pkg/catalog has outdated topics of the service %s: got %v, want %v. Run make services",
 			s.Name, known.Topics, s.Topics)
 	}
 	return nil
 }
 
-// Unknown returns those of the names that are no service's, in order.
+// Unknown returns the names that are no service's, in order.
 func Unknown(names []string) (unknown []string) {
 	known := Names()
 	for _, name := range slices.Sorted(slices.Values(names)) {

@@ -1,5 +1,5 @@
-// Package egress is how services ask addresses that callers gave them: never those of the installation's own network,
-// unless who runs it allows that.
+// Package egress makes requests to addresses that callers chose. It refuses addresses in private networks, unless the
+// operator allows them.
 package egress
 
 import (
@@ -17,18 +17,20 @@ import (
 )
 
 var (
-	// ErrOwnNetwork says that an address is refused.
-	ErrOwnNetwork = errors.New("it leads to an address of a network of one's own, which IRONPLANE_ALLOWED_NETWORKS does not name")
-	// ErrUnencrypted says that a request would go out unencrypted.
-	ErrUnencrypted = errors.New("it leads to an address that begins with http://, which is for networks that IRONPLANE_ALLOWED_NETWORKS names")
-	// ErrRedirects says that an address leads on and on.
-	ErrRedirects = errors.New("it was redirected too often")
+	// ErrOwnNetwork means that an address is in a private network that is not allowed.
+	ErrOwnNetwork = errors.New("the address is in a private network. Add the network to IRONPLANE_ALLOWED_NETWORKS to allow it")
+	// ErrUnencrypted means that a request would leave the operator's networks without encryption.
+	ErrUnencrypted = errors.New(
+		"the address begins with http://, which is allowed only for networks in IRONPLANE_ALLOWED_NETWORKS. Use https://",
+	)
+	// ErrRedirects means that a request was redirected too often.
+	ErrRedirects = errors.New("the request was redirected more than 5 times")
 )
 
-// Networks are allowed though they are one's own.
+// Networks are private networks to which requests are allowed.
 type Networks []netip.Prefix
 
-// Parse reads networks, or addresses, with blanks or commas between.
+// Parse reads networks and addresses, separated by spaces or commas.
 func Parse(text string) (all Networks, err error) {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		network, err := netip.ParsePrefix(part)
@@ -36,7 +38,7 @@ func Parse(text string) (all Networks, err error) {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%q is no network such as 10.20.0.0/16", part)
+			return nil, fmt.Errorf("%q is not a network such as 10.20.0.0/16", part)
 		}
 		all = append(all, network.Masked())
 	}
@@ -52,8 +54,8 @@ func (n Networks) contain(address netip.Addr) bool {
 	return false
 }
 
-// nonPublic are the networks that are not of the whole Internet, besides those that package netip knows, and those in which others
-// can stand for an address of them.
+// nonPublic are networks that are not public, besides those that package netip knows, and networks whose addresses stand
+// for others, which may be private.
 var nonPublic = func() (all Networks) {
 	for _, text := range []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
 		"203.0.113.0/24", "240.0.0.0/4",
@@ -63,7 +65,7 @@ var nonPublic = func() (all Networks) {
 	return all
 }()
 
-// IsPublic tells whether an address is one of the whole Internet.
+// IsPublic tells whether an address belongs to the public Internet.
 func IsPublic(address netip.Addr) bool {
 	address = address.Unmap()
 	return address.IsGlobalUnicast() && !address.IsPrivate() && address.Zone() == "" && !nonPublic.contain(address)
@@ -71,7 +73,7 @@ func IsPublic(address netip.Addr) bool {
 
 type plainKey struct{}
 
-// check is asked of each connection, once it is known where it really leads: after redirects and whatever DNS answers.
+// check approves each connection when its final address is known: after redirects and name resolution.
 func (n Networks) check(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -96,10 +98,11 @@ const (
 	maxRedirects   = 5
 )
 
-// Client makes requests to addresses that callers gave. It goes through no proxy, whose address would be the one that is looked at.
+// Client returns a client for addresses that callers chose. It uses no proxy, because then only the proxy's address
+// would be checked.
 func (n Networks) Client() *http.Client { return n.ClientTrusting(nil) }
 
-// Dial connects to an address that callers gave, by a protocol that encrypts.
+// Dial connects to an address that a caller chose. The protocol on the connection must encrypt.
 func (n Networks) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return n.dialer().DialContext(ctx, network, address)
 }
@@ -108,7 +111,7 @@ func (n Networks) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: dialTimeout, ControlContext: n.check}
 }
 
-// ClientTrusting is a Client that speaks TLS like this; nil: with whom public authorities vouch for.
+// ClientTrusting returns a Client with this TLS configuration; nil: it trusts public authorities.
 func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	return &http.Client{
 		Transport: markingTransport{
@@ -126,7 +129,7 @@ func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 			switch {
 			case len(via) > maxRedirects:
 				return ErrRedirects
-			case r.Method != via[0].Method: // what was sent would get lost
+			case r.Method != via[0].Method: // the redirect would drop the body
 				return http.ErrUseLastResponse
 			}
 			return nil
@@ -134,7 +137,7 @@ func (n Networks) ClientTrusting(config *tls.Config) *http.Client {
 	}
 }
 
-// markingTransport lets check know which connections are not encrypted.
+// markingTransport marks unencrypted requests for check.
 type markingTransport struct{ *http.Transport }
 
 func (m markingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -144,8 +147,8 @@ func (m markingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.Transport.RoundTrip(r)
 }
 
-// Describe is what went wrong with a request, without the address, in which there may be a secret, and without what DNS and routers of
-// one's own say.
+// Describe returns why a request failed, as callers may read it. It leaves out the address, which may contain a secret,
+// and details about DNS and routers of the operator's network.
 func Describe(err error) string {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
@@ -162,13 +165,13 @@ func Describe(err error) string {
 	case errors.Is(err, ErrUnencrypted):
 		return ErrUnencrypted.Error()
 	case unresolved && resolving.IsNotFound:
-		return "there is no host of that name"
+		return "the host does not exist"
 	case unresolved:
-		return "the host's address cannot be found out"
+		return "the host's address could not be resolved"
 	case ok && timeout.Timeout():
-		return "it did not answer in time"
+		return "the host did not respond in time"
 	case unconnected && connecting.Op == "dial":
-		return "it cannot be connected to: " + connecting.Err.Error()
+		return "the connection failed: " + connecting.Err.Error()
 	}
 	return err.Error()
 }

@@ -21,36 +21,37 @@ import (
 
 // Consumer applies the changes of one service to another's schema.
 type Consumer struct {
-	Source string // the service whose changes they are
-	// Name is which of the service's consumers of this source it is; empty: the first one. One with a name was added to
-	// services that had forgotten changes: it begins with the first that its source still has. Who takes one out of the
-	// program deletes its cursor in a migration, or changes are kept for it.
+	Source string // the service that makes the changes
+	// Name tells several consumers of the same source apart; empty for the first one. A named consumer is added to
+	// services that may have deleted old changes: it begins with the first change that its source still has. If you
+	// remove one from the program, delete its cursor in a migration, because the source keeps changes for every cursor.
 	Name string
-	Kind string // changes of this kind alone, with dots; empty: all, so that their numbers have no gaps
-	// Batched applies as many changes in one unit of work as there are; else each has one of its own, in which it may
-	// record what it led to.
+	Kind string // only changes of this kind, such as pxe.dhcp; empty: all, so their numbers have no gaps
+	// Batched applies all changes of a page in one unit of work. Otherwise each has its own, which may record what it
+	// led to.
 	Batched bool
 	Apply   func(ctx context.Context, tx *pg.Tx, changes []Event) error
-	// Restore makes good what was applied of changes that the source has lost, or, of a kind, what was missed of changes
-	// that it has forgotten, in the unit of work that goes on behind them; nil: nothing is to be made good.
+	// Reconcile repairs what this service derived from changes that its restored source has lost. For a Kind it also
+	// repairs what the service missed of changes that the source has deleted. It runs in the unit of work that moves the
+	// cursor; nil: there is nothing to repair.
 	Reconcile func(context.Context, *pg.Tx, Restore) error
 
-	Interval time.Duration // how often it looks for changes that nobody has told of; 0: wake.Interval
+	Interval time.Duration // how often it looks without a wake-up; 0: wake.Interval
 
 	mu     sync.Mutex
 	status Status
 }
 
-// Status is how a consumer gets on.
+// Status tells how far a consumer is.
 type Status struct {
-	Behind          int64     // how many changes it had not applied when it last could ask
-	Since           time.Time // all that was changed before then is applied
+	Behind          int64     // how many changes it had not applied at its last successful request
+	Since           time.Time // all changes from before this time are applied
 	Stopped         int64     // the change that it cannot apply; 0: none
-	HistoryMismatch bool      // its source has not the changes that it has applied: it was restored
-	Reason          error     // why, or why it cannot ask
+	HistoryMismatch bool      // its source lacks changes that it has applied: the source was restored
+	Reason          error     // why it stopped, or why it cannot ask
 }
 
-// String is the consumer as operators read and write it: pxe, or pxe/webhooks where it has a name.
+// String returns the consumer's name for operators: pxe, or pxe/webhooks if it has a Name.
 func (c *Consumer) String() string { return fullName(c.Source, c.Name) }
 
 func fullName(source, name string) string {
@@ -60,7 +61,7 @@ func fullName(source, name string) string {
 	return source + "/" + name
 }
 
-// Status is how the consumer gets on.
+// Status returns how far the consumer is.
 func (c *Consumer) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,13 +74,13 @@ func (c *Consumer) updateStatus(update func(*Status)) {
 	update(&c.status)
 }
 
-// pullTimeout is how long a page may take.
+// pullTimeout is how long a request for a page may take.
 const pullTimeout = 20 * time.Second
 
-// errOvertaken says that another instance applied the changes.
+// errOvertaken means that another instance applied the changes.
 var errOvertaken = errors.New("another instance was faster")
 
-// Consume applies what there is, and again whenever it is woken, until ctx ends or a change cannot be applied.
+// Consume applies changes, and looks for more whenever it is woken, until ctx ends or a change cannot be applied.
 func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-chan struct{}) error {
 	c.updateStatus(func(s *Status) {
 		if s.Since.IsZero() {
@@ -109,20 +110,20 @@ func (c *Consumer) Consume(ctx context.Context, db *pg.DB, peers mesh.Peers, wok
 	}
 }
 
-// loadCursor is where a consumer stands: the last change that is applied.
+// cursor is a consumer's position: the last change that it has applied.
 type cursor struct {
 	seq     int64
-	history string // which seq is of; empty: nobody has noted it yet
-	change  string // its id; empty: nobody has noted it
+	history string // the history that numbered it; empty: not yet known
+	change  string // the change's id; empty: not known
 }
 
-// endCursor is where a consumer stands that has applied a page.
+// endCursor returns the cursor of a consumer that has applied the whole page.
 func (p *page) endCursor() cursor { return cursor{p.Last, p.History, p.LastID} }
 
-// cursorAt is where it stands that has applied one of the page's changes.
+// cursorAt returns the cursor of a consumer that has applied the page up to this change.
 func (p *page) cursorAt(e *Event) cursor { return cursor{e.Seq, p.History, e.ID} }
 
-// step applies a page, and tells whether there is more.
+// step applies a page, and tells whether there may be more.
 func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more bool, err error) {
 	at, slowest, err := c.loadCursor(ctx, db)
 	if err != nil {
@@ -145,7 +146,7 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 		})
 		return false, err
 	}
-	if p.History == "" { // an older program answers, which does not tell
+	if p.History == "" { // a source of an older version does not send it
 		p.History, p.After = at.history, at.change
 	}
 	if err := c.checkHistory(at, &p); err != nil {
@@ -157,18 +158,18 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 		if len(p.Events) > 0 {
 			s.Since = p.Events[0].At
 		}
-		if at.seq >= s.Stopped { // it was skipped, or another instance could apply it
+		if at.seq >= s.Stopped { // it was skipped, or another instance has applied it
 			s.Stopped, s.Reason = 0, nil
 		}
 	})
 	switch {
-	case p.Next != nil && at.seq >= p.Next.Ended && len(p.Events) > 0: // they were kept, and another reader alone has applied them
+	case p.Next != nil && at.seq >= p.Next.Ended && len(p.Events) > 0: // changes that the restore kept, and this consumer has not applied
 		err = c.applyAll(ctx, db, at, p)
 	case p.Next != nil && at.seq >= p.Next.Ended:
 		err = c.reconcile(ctx, db, at, p.Next)
 	case p.Last == at.seq && p.History == at.history:
 		return false, nil
-	case p.Forgot && c.Kind != "" && c.Reconcile != nil: // it is this service that was restored
+	case p.Forgot && c.Kind != "" && c.Reconcile != nil: // this service itself was restored
 		err = c.moveCursor(ctx, db, at, p.endCursor(), func(ctx context.Context, tx *pg.Tx) error {
 			return c.Reconcile(ctx, tx, Restore{Source: c.Source, After: at.seq, Applied: at.seq, Began: p.Last})
 		})
@@ -182,27 +183,28 @@ func (c *Consumer) step(ctx context.Context, db *pg.DB, peers mesh.Peers) (more 
 	return true, nil
 }
 
-// checkHistory fails where the source is not the one whose changes were applied, or has forgotten some of them.
+// checkHistory returns an error if the source lacks changes that this consumer has applied.
 func (c *Consumer) checkHistory(at cursor, p *page) error {
 	switch {
 	case at.history != "" && at.history != p.History:
-		return fmt.Errorf("%s does not know the history %s, of which changes are applied: it was restored", c.Source, at.history)
-	case p.Next != nil && at.seq > p.Next.Ended: // it has forgotten some, and says so
+		return fmt.Errorf("%s does not know the history %s, from which changes were applied: it was restored", c.Source, at.history)
+	case p.Next != nil && at.seq > p.Next.Ended: // the restore has lost some, and the source says so
 		return nil
 	case p.Last < at.seq:
 		return fmt.Errorf(
-			"%s has numbered its changes up to %d, and those up to %d are applied: it was restored, or the cursor was moved",
+			"%s has numbered its changes up to %d, but those up to %d were applied: it was restored, or the cursor was moved",
 			c.Source,
 			p.Last,
 			at.seq,
 		)
 	case at.change != "" && p.After != "" && at.change != p.After:
-		return fmt.Errorf("change %d of %s is not the one that was applied: it was restored", at.seq, c.Source)
+		return fmt.Errorf("change %d of %s is not the one that was applied: the service was restored", at.seq, c.Source)
 	}
 	return nil
 }
 
-// applyPage applies a page's changes and leaves the cursor behind it, or before the first change that is lost.
+// applyPage applies a page and moves the cursor to its end. If changes are missing, it applies those before the gap, and
+// stops.
 func (c *Consumer) applyPage(ctx context.Context, db *pg.DB, at cursor, p page) error {
 	first, last := c.findGap(at.seq, p)
 	if last == 0 {
@@ -216,12 +218,12 @@ func (c *Consumer) applyPage(ctx context.Context, db *pg.DB, at cursor, p page) 
 			return err
 		}
 	}
-	err := fmt.Errorf("the changes %d to %d of %s are not there any more", first, last, c)
+	err := fmt.Errorf("the changes %d to %d of %s no longer exist", first, last, c)
 	c.updateStatus(func(s *Status) { s.Stopped, s.Reason = last, err })
 	return errors.Join(err, c.noteStop(ctx, db, first-1, last, p.Newest))
 }
 
-// findGap are the first changes behind at that a page leaves out though it should have all of them; 0, 0: none.
+// findGap returns the first range of changes behind at that the page should have and lacks; 0, 0 if there is none.
 func (c *Consumer) findGap(at int64, p page) (first, last int64) {
 	if c.Kind != "" {
 		return 0, 0
@@ -242,12 +244,12 @@ func (c *Consumer) findGap(at int64, p page) (first, last int64) {
 	return 0, 0
 }
 
-// applyAll applies all changes of a page and leaves the cursor behind it.
+// applyAll applies all changes of a page and moves the cursor to its end.
 func (c *Consumer) applyAll(ctx context.Context, db *pg.DB, at cursor, p page) error {
 	if c.Batched && c.apply(ctx, db, at, p.endCursor(), p.Events) == nil {
 		return nil
 	}
-	// One by one, so that one that cannot be applied stops those alone that come after it.
+	// One by one, so that a change that cannot be applied stops only those behind it.
 	for i, e := range p.Events {
 		if err := c.apply(ctx, db, at, p.cursorAt(&e), p.Events[i:i+1]); errors.Is(err, errOvertaken) {
 			return err
@@ -264,7 +266,7 @@ func (c *Consumer) applyAll(ctx context.Context, db *pg.DB, at cursor, p page) e
 	return c.apply(ctx, db, at, p.endCursor(), nil)
 }
 
-// apply is one unit of work: the changes, and the cursor moved from at to after them.
+// apply applies changes and moves the cursor from at to to, in one unit of work.
 func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes []Event) error {
 	if len(changes) == 1 {
 		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
@@ -277,7 +279,8 @@ func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes 
 	})
 }
 
-// moveCursor moves the cursor in the unit of work that does what it stands for.
+// moveCursor moves the cursor in the unit of work in which do runs. It fails with errOvertaken if another instance has
+// moved it.
 func (c *Consumer) moveCursor(ctx context.Context, db *pg.DB, at, to cursor, do func(context.Context, *pg.Tx) error) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded where it was changed")
@@ -315,7 +318,8 @@ func (c *Consumer) readCursor(ctx context.Context, q pg.Querier, lock string) (a
 	return at, slowest, err
 }
 
-// loadCursor is how far the changes are applied, and how far by the slowest of the service's consumers of this source.
+// loadCursor returns the consumer's cursor, and the number that the slowest of the service's consumers of this source
+// has reached.
 func (c *Consumer) loadCursor(ctx context.Context, db *pg.DB) (at cursor, slowest int64, err error) {
 	at, slowest, err = c.readCursor(ctx, db, "")
 	if !errors.Is(err, pgx.ErrNoRows) {
@@ -326,7 +330,7 @@ func (c *Consumer) loadCursor(ctx context.Context, db *pg.DB) (at cursor, slowes
 		_, err := tx.Exec(ctx, "INSERT INTO consumer (source, name, seq) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING", c.Source, c.Name)
 		return err
 	})
-	return cursor{}, 0, wrap("make the cursor", err)
+	return cursor{}, 0, wrap("insert the cursor", err)
 }
 
 func wrap(doing string, err error) error {
@@ -336,7 +340,7 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// noteStop notes which change could not be applied, which an operator may skip.
+// noteStop stores which change could not be applied. An operator may skip it.
 func (c *Consumer) noteStop(ctx context.Context, db *pg.DB, at, seq, newest int64) error {
 	err := db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is applied")
@@ -351,5 +355,5 @@ func (c *Consumer) noteStop(ctx context.Context, db *pg.DB, at, seq, newest int6
 		)
 		return err
 	})
-	return wrap("note where it stopped", err)
+	return wrap("store where the consumer stopped", err)
 }

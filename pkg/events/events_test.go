@@ -277,7 +277,7 @@ func TestConsumerStopsAndSkips(t *testing.T) {
 	}
 }
 
-// A consumer of all changes goes beyond none that is not there any more; it is told to, and goes on behind those alone.
+// A consumer of all changes stops at a gap. It goes on behind the gap only when an operator skips the missing changes.
 func TestLostChangesStopAConsumer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]struct {
@@ -302,7 +302,7 @@ func TestLostChangesStopAConsumer(t *testing.T) {
 			s.consume(c)
 			testkit.Eventually(s, "it stops", func() bool { return c.Status().Stopped == int64(lost.last) })
 			if want := fmt.Sprintf(
-				"the changes %d to %d of owner are not there any more",
+				"the changes %d to %d of owner no longer exist",
 				lost.first,
 				lost.last,
 			); c.Status().Reason == nil ||
@@ -448,18 +448,18 @@ func (s *stage) restore(changes int64) {
 	exec(s, s.owner, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('thing', 'id'), %d)", changes))
 }
 
-// An owner that was restored gives numbers again that were given. Its reader finds that out, however far it has come since,
-// moves nowhere.
+// A restored owner assigns numbers a second time. Its reader notices that, however many there are by then, and does not
+// move its cursor.
 func TestRestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
 		later  int // changes that are made after the owner was restored
 		reason string
 	}{
-		"behind the reader": {1, "owner has numbered its changes up to 3, and those up to 5 are applied: it was restored, or the " +
+		"behind the reader": {1, "owner has numbered its changes up to 3, but those up to 5 were applied: it was restored, or the " +
 			"cursor was moved"},
-		"as far": {3, "change 5 of owner is not the one that was applied: it was restored"},
-		"beyond": {6, "change 5 of owner is not the one that was applied: it was restored"},
+		"as far": {3, "change 5 of owner is not the one that was applied: the service was restored"},
+		"beyond": {6, "change 5 of owner is not the one that was applied: the service was restored"},
 	} {
 		for kind, c := range map[string]*events.Consumer{
 			"all": {Source: "owner", Batched: true, Apply: note}, "of a kind": {Source: "owner", Kind: "other", Apply: note},
@@ -491,8 +491,8 @@ func TestRestoredSource(t *testing.T) {
 	}
 }
 
-// A change that got its number after the backup, of which one reader had heard and another had not, is applied by this one,
-// too, before it goes on with the next history.
+// A restored source keeps a change that got its number after the backup, because one reader has applied it. A reader that
+// lags behind applies it, too, before it goes on with the next history.
 func TestKeptChangeIsAppliedByLaggingConsumer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -515,8 +515,8 @@ func TestKeptChangeIsAppliedByLaggingConsumer(t *testing.T) {
 	}
 }
 
-// A database that goes back below a running service, as to a point in time or by another server that takes over and has
-// not heard of all, is noticed by the service, which does not serve it after it was started again either.
+// A running service notices that its database was restored to an earlier time, or that a standby took over that lacks
+// the last changes. It does not serve after its next start either.
 func TestSourceIsRestoredWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]int{"behind": 1, "as far": 3, "beyond": 6} {

@@ -18,22 +18,22 @@ import (
 
 const (
 	feedPath = "/internal/events"
-	// maxPageEvents is how many events a page has.
+	// maxPageEvents is how many events a page has at most.
 	maxPageEvents = 1000
-	// maxPageBytes is how many bytes of events, about, a page has; more if that is one event. Encoding makes them at most six
-	// times as many, which mesh.Peers still takes.
+	// maxPageBytes is how many bytes of events a page has, about; a single event may be larger. JSON makes them at most
+	// six times as long, which mesh.Peers still accepts.
 	maxPageBytes = 512 << 10
 )
 
-// pullRequest is the request for a page.
+// pullRequest is a reader's request for a page.
 type pullRequest struct {
 	After   int64  `query:"after"`
-	History string `query:"history"` // which after is of; empty: an older program asks, or one that has applied nothing
-	Kind    string `query:"kind"`    // changes of this kind alone, empty: all
-	Ahead   int64  `query:"ahead"`   // how far the slowest of the reader's consumers is behind after
+	History string `query:"history"` // the history that numbered after; empty: from an older version, or nothing was applied yet
+	Kind    string `query:"kind"`    // only changes of this kind; empty: all
+	Ahead   int64  `query:"ahead"`   // by how much the reader's slowest consumer is behind after
 }
 
-// Feed gives a service's changes to its readers.
+// Feed serves a service's changes to its readers.
 func Feed(db *pg.DB, readers ...string) rest.Route {
 	f := &feed{noted: map[string]time.Time{}}
 	return rest.Read[pullRequest, page]{
@@ -50,7 +50,7 @@ func Feed(db *pg.DB, readers ...string) rest.Route {
 	}
 }
 
-// feed knows when it was last noted how far a reader has read. As changes are kept for days, now and then will do.
+// feed remembers when each reader's progress was last stored. Changes live for days, so once a minute is enough.
 type feed struct {
 	mu    sync.Mutex
 	noted map[string]time.Time
@@ -66,17 +66,17 @@ func (f *feed) due(reader string) bool {
 	return true
 }
 
-// kindSQL is a change's kind, also where a program wrote it that noted none.
+// kindSQL is SQL for a change's kind, which older versions did not store.
 const kindSQL = `coalesce(kind, substring(type from '^(.*)\.'))`
 
-// idSQL is SQL for the id of the change that has a number.
+// idSQL returns SQL for the id of the change with a number.
 func idSQL(seq string) string {
 	return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')"
 }
 
 func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 	var p page
-	// Read before the changes, it is at most what can be seen of them.
+	// Read before the changes: all changes up to this number are visible to the next statement.
 	err := db.QueryRow(ctx, "SELECT last, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idSQL("last")+", "+idSQL("$1")+
 		", last > $1 AND NOT EXISTS (SELECT FROM change WHERE seq = $1 + 1) FROM sequencer", req.After).
 		Scan(&p.Last, &p.History, &p.LastID, &p.After, &p.Forgot)
@@ -88,7 +88,7 @@ func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 		if p.Next, err = findSuccessor(ctx, db, req.History); err != nil {
 			return p, err
 		}
-		if p.Next == nil { // the reader has applied changes of a history that nobody here knows of
+		if p.Next == nil { // the reader has applied changes of a history that this schema does not know
 			if err := db.InTx(ctx, func(tx *pg.Tx) error { return markRestored(ctx, tx) }); err != nil {
 				return p, err
 			}
@@ -98,7 +98,7 @@ func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 	if p.Next != nil {
 		p.History, p.Last, upTo = req.History, p.Next.Ended, p.Next.Ended
 		if req.After >= p.Last {
-			upTo = p.Next.Began // of the kept ones, those that the reader has not applied, one at a time
+			upTo = p.Next.Began // of the kept changes, those that the reader has not applied, one at a time
 		}
 		if err := db.QueryRow(ctx, "SELECT "+idSQL("$1"), p.Last).Scan(&p.LastID); err != nil {
 			return p, fmt.Errorf("read the last change of a history: %w", err)

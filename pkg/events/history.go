@@ -10,26 +10,28 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// ErrRestored says that a schema was restored from a dump, or began anew, and was not taken up since.
+// ErrRestored means that a schema was restored from a dump, or is a new one, and that the command restored has not
+// reconciled it.
 var ErrRestored = errors.New(
-	"the schema was restored from a backup, or what was in it is lost: the command restored has to take it up before it serves",
+	"the schema was restored from a backup, or its content is lost: run the command restored before the service starts",
 )
 
-// markRestored notes that the schema lacks changes that somebody has seen, so that nothing serves before it is taken up.
+// markRestored notes that the schema lacks changes that others have seen. The service does not serve until the command
+// restored has reconciled it.
 func markRestored(ctx context.Context, tx *pg.Tx) error {
-	tx.Unrecorded("what is lost is recorded when the schema is taken up")
+	tx.Unrecorded("the command restored records what is lost")
 	_, err := tx.Exec(ctx, "UPDATE sequencer SET relation = 0 WHERE relation <> 0")
 	return wrap("note that changes are lost", err)
 }
 
-// CurrentHistory is the one that the schema is in. It fails with ErrRestored where the schema is a restored one.
+// CurrentHistory returns the history of a schema. It fails with ErrRestored if the schema was restored.
 func CurrentHistory(ctx context.Context, q pg.Querier) (uuid string, err error) {
 	var intact bool
 	err = q.QueryRow(ctx, "SELECT relation = 'sequencer'::regclass AND to_regclass('lost') IS NULL, (SELECT uuid::text FROM history "+
 		"WHERE ended IS NULL) FROM sequencer").
 		Scan(&intact, &uuid)
 	if err != nil {
-		return "", fmt.Errorf("look whether the schema was restored: %w", err)
+		return "", fmt.Errorf("read whether the schema was restored: %w", err)
 	}
 	if !intact {
 		return "", ErrRestored
@@ -37,24 +39,24 @@ func CurrentHistory(ctx context.Context, q pg.Querier) (uuid string, err error) 
 	return uuid, nil
 }
 
-// Restore tells a consumer that its source was restored from a backup and taken up again.
+// Restore tells a consumer that its source was restored from a backup and reconciled.
 type Restore struct {
 	Source  string
-	After   int64   // the last change of before that the source has
-	Applied int64   // the last one that was applied here, of which the source has forgotten those after After
-	Kept    []int64 // of those, which it has all the same
-	Began   int64   // the numbers go on behind this one
+	After   int64   // the last change from before the restore that the source has
+	Applied int64   // the last change that was applied here; the source has lost those between After and this one
+	Kept    []int64 // the exceptions: changes behind After that the source still has
+	Began   int64   // new changes have higher numbers
 }
 
 // successor is the history that followed another one.
 type successor struct {
 	History string  `json:"history"`
-	Ended   int64   `json:"ended"`          // the last number of the one before that there is
-	Kept    []int64 `json:"kept,omitempty"` // numbers behind that one which are there all the same
+	Ended   int64   `json:"ended"`          // the last number that was kept of the earlier history
+	Kept    []int64 `json:"kept,omitempty"` // numbers behind it that were kept, too
 	Began   int64   `json:"began"`
 }
 
-// findSuccessor is what followed a history; nil: it goes on, or nobody knows of it.
+// findSuccessor returns the history that followed another one; nil if it is the current one, or unknown.
 func findSuccessor(ctx context.Context, q pg.Querier, history string) (*successor, error) {
 	var n successor
 	err := q.QueryRow(ctx, `SELECT later.uuid::text, earlier.ended, later.began, ARRAY(SELECT seq FROM change WHERE seq > earlier.ended AND seq <= later.began ORDER BY seq)
@@ -70,7 +72,7 @@ func findSuccessor(ctx context.Context, q pg.Querier, history string) (*successo
 	return &n, nil
 }
 
-// reconcile goes on with the history that followed the one of the cursor.
+// reconcile repairs what is derived from lost changes, and moves the cursor into the following history.
 func (c *Consumer) reconcile(ctx context.Context, db *pg.DB, at cursor, n *successor) error {
 	to := cursor{seq: n.Began, history: n.History}
 	return wrap("go on behind the restored "+c.Source, c.moveCursor(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {

@@ -18,25 +18,27 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Leases is for items whose deletion other services can forbid, because they refer to them. See docs/understand/events.md.
+// Leases manages deletion leases for the items of a table, which other services refer to and whose deletion they can
+// refuse. While a lease lasts, no service adds a reference to the item. See docs/understand/events.md.
 type Leases struct {
-	DB    *pg.DB // of the service that has the items
+	DB    *pg.DB // of the items' service
 	Peers mesh.Peers
 	Type  string // as in Refs
 	Noun  string
 	Table string
-	Users []string // the services with a Refs.Uses
+	Users []string // the services with a Refs.FindUsage
 }
 
-// leaseTTL is how long a deletion may take from the first question until the unit of work that deletes.
+// leaseTTL is how long a deletion may take from the first question to other services until it commits.
 const leaseTTL = 10 * time.Second
 
-// Acquire makes sure, in the unit of work that deletes them, that nobody refers to items or comes to do so. It is called once
-// for all of them, and only for who may delete them, because meanwhile nobody can refer to them.
+// Acquire makes sure, in the unit of work that deletes the items, that no service refers to them or starts to do so. It
+// is called once for all items, after the caller's permission was checked, because during a lease nobody can refer to
+// them. If a service refers to an item, the error is a 409.
 func (c *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	closed, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = ANY ($2) AND agreed AND until > clock_timestamp()", c.Type, ids)
 	if err != nil {
-		return fmt.Errorf("end the closing of %s %v: %w", c.Type, ids, err)
+		return fmt.Errorf("end the deletion leases of %s %v: %w", c.Type, ids, err)
 	}
 	if closed.RowsAffected() < int64(len(ids)) {
 		return pg.RestartAfter(func(ctx context.Context) error { return c.confirmAll(ctx, ids) })
@@ -44,18 +46,18 @@ func (c *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	return nil
 }
 
-// lease is one that is being deleted, as its users are asked about it.
+// lease is the deletion lease of an item. A later lease of the same item has a higher token.
 type lease struct{ ID, Token int64 }
 
-// usage is an item that is referred to, and how.
+// usage is a service's response about leased items: an item that it refers to, and how.
 type usage struct {
-	ID    int64  `json:"id"` // 0: none is
+	ID    int64  `json:"id"` // 0: the service refers to none of them
 	Usage string `json:"uses,omitempty"`
 
-	Detached int64 `json:"detached,omitempty"` // references that were taken away
+	Detached int64 `json:"detached,omitempty"` // the number of references that were removed
 }
 
-// confirmAll has all users agree that the items are deleted.
+// confirmAll asks all users to agree with the deletion of the items. Without leases there is nothing to ask.
 func (c *Leases) confirmAll(ctx context.Context, ids []int64) error {
 	items, err := c.acquire(ctx, ids)
 	if err != nil || len(items) == 0 {
@@ -73,7 +75,7 @@ func (c *Leases) confirmAll(ctx context.Context, ids []int64) error {
 	return c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
 }
 
-// acquire notes that the items are being deleted.
+// acquire starts leases for the items.
 func (c *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err error) {
 	err = c.DB.InTx(ctx, func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("it is recorded once it is done")
@@ -83,7 +85,8 @@ func (c *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err e
 	return items, err
 }
 
-// insert is of those that somebody else is just deleting, too, his. One without an end stays as it is.
+// insert returns the leases for ids. Concurrent deleters share a lease. A permanent lease stays as it is and is not
+// returned. An empty ttl makes leases permanent.
 func (c *Leases) insert(ctx context.Context, tx *pg.Tx, ids []int64, ttl string) (items []lease, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH item AS (SELECT id FROM `+pgx.Identifier{c.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
@@ -94,11 +97,11 @@ func (c *Leases) insert(ctx context.Context, tx *pg.Tx, ids []int64, ttl string)
 	if err == nil {
 		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lease])
 	}
-	return items, wrap("close "+c.Type, err)
+	return items, wrap("insert leases of "+c.Type, err)
 }
 
-// AcquirePermanent closes items, with the unit of work, until they are deleted, though they are referred to, of which Detach takes them.
-// Their users hear of it before the answer.
+// AcquirePermanent leases items, with the unit of work, until they are deleted, even if other services refer to them.
+// Detach then removes the references. The services hear of the leases before the caller gets a response.
 func (c *Leases) AcquirePermanent(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	if _, err := c.insert(ctx, tx, ids, ""); err != nil {
 		return err
@@ -115,19 +118,19 @@ func (c *Leases) AcquirePermanent(ctx context.Context, tx *pg.Tx, ids []int64) e
 		}
 		return failed
 	})
-	return wrap("close "+c.Type, err)
+	return wrap("insert leases of "+c.Type, err)
 }
 
-// Detach has users take some of what refers to an item away that stays closed, and says how much that was. Where there was
-// nothing, the item can be deleted.
+// Detach makes users remove some of their references to an item with a permanent lease, and returns how many they
+// removed. At 0 the item can be deleted.
 func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err error) {
 	item := lease{ID: id}
 	err = c.DB.QueryRow(ctx, "SELECT token FROM closing WHERE type = $1 AND id = $2 AND until = 'infinity'", c.Type, id).Scan(&item.Token)
-	if errors.Is(err, pgx.ErrNoRows) { // it is deleted by now
+	if errors.Is(err, pgx.ErrNoRows) { // it has been deleted
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read how %s %d is closed: %w", c.Type, id, err)
+		return 0, fmt.Errorf("read the lease of %s %d: %w", c.Type, id, err)
 	}
 	for _, service := range c.Users {
 		found, err := c.askUser(ctx, service, []lease{item}, detachNow)
@@ -142,10 +145,10 @@ func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err erro
 	return 0, c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []lease{item})
 }
 
-// What a question is for beside whether items are used.
+// The purposes of a request to a user, besides the question whether it refers to the items.
 const (
-	detachLater = "later" // nobody comes to refer to them, though some do
-	detachNow   = "now"   // some of what refers to the first one is taken away
+	detachLater = "later" // existing references stay for now, and nobody adds one
+	detachNow   = "now"   // remove some of the references to the first item
 )
 
 func (c *Leases) askUser(ctx context.Context, service string, items []lease, detach string) (found usage, err error) {
@@ -160,7 +163,8 @@ func (c *Leases) askUser(ctx context.Context, service string, items []lease, det
 		path += "&detach=" + detach
 	}
 	if err := c.Peers.Ask(ctx, service, path, &found); err != nil {
-		return found, problem.New(problem.Unavailable, "Whether %s uses it cannot be found out right now.", service).Because(err)
+		return found, problem.New(problem.Unavailable, "The service %s could not be asked whether it uses the item. Try again.", service).
+			Because(err)
 	}
 	return found, nil
 }
@@ -170,17 +174,17 @@ func (c *Leases) update(ctx context.Context, sql string, items []lease) error {
 	for i, item := range items {
 		tokens[i] = item.Token
 	}
-	return wrap("settle the closing of "+c.Type, c.DB.InTx(context.WithoutCancel(ctx), func(tx *pg.Tx) error {
+	return wrap("update leases of "+c.Type, c.DB.InTx(context.WithoutCancel(ctx), func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded once it is done")
 		_, err := tx.Exec(ctx, sql, tokens)
 		return err
 	}))
 }
 
-// endExpired ends the closing of an item whose time is over, so that its deletion has to begin anew. It waits for one that is
+// endExpired ends an item's expired lease, so that its deletion has to start again. It waits for a deletion that is
 // about to commit.
 func endExpired(ctx context.Context, db *pg.DB, kind string, id int64) error {
-	return wrap("lift the closing of "+kind, db.InTx(ctx, func(tx *pg.Tx) error {
+	return wrap("end the expired lease of "+kind, db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("nothing is deleted")
 		_, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = $2 AND until < clock_timestamp()", kind, id)
 		return err
@@ -190,14 +194,14 @@ func endExpired(ctx context.Context, db *pg.DB, kind string, id int64) error {
 func leasePath(kind string) string { return "/internal/close/" + kind }
 
 type leaseRequest struct {
-	Items  string `query:"items" max:"10000"` // []lease as JSON, a hundred
+	Items  string `query:"items" max:"10000"` // up to a hundred leases, as JSON
 	Detach string `query:"detach" enum:"later,now"`
 }
 
-var errInUse = errors.New("it is used")
+var errInUse = errors.New("the item is in use")
 
-// LeaseRoute answers the owner whether items may be deleted. Once it has said so, Hold refuses them; where references are
-// detached, in any case.
+// LeaseRoute tells the items' owner whether they may be deleted. After that, Hold refuses them. If references are to be
+// detached, Hold refuses the items in any case.
 func (r *Refs) LeaseRoute() rest.Route {
 	return rest.Read[leaseRequest, usage]{
 		Path:  leasePath(r.Type),
@@ -205,27 +209,27 @@ func (r *Refs) LeaseRoute() rest.Route {
 		Do: func(ctx context.Context, req leaseRequest) (found usage, err error) {
 			var items []lease
 			if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
-				return found, fmt.Errorf("read which items: %w", err)
+				return found, fmt.Errorf("read the leases: %w", err)
 			}
 			err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
 				tx.Unrecorded("it is recorded where it is deleted")
 				var name string
-				for _, item := range items { // which waits for those who hold it; one that comes late has a lower token
-					if req.Detach == detachNow { // it stays closed, and nobody is to wait while references are taken away
+				for _, item := range items { // waits for holders; a late request has a lower token
+					if req.Detach == detachNow { // the lease is permanent: Hold need not wait for this
 						err := tx.QueryRow(ctx, "SELECT name FROM ref WHERE type = $1 AND id = $2 AND closing >= $3", r.Type, item.ID, item.Token).
 							Scan(&name)
 						if err == nil {
 							continue
 						}
 						if !errors.Is(err, pgx.ErrNoRows) {
-							return fmt.Errorf("read whether %s %d is closed: %w", r.Type, item.ID, err)
+							return fmt.Errorf("read the lease of %s %d: %w", r.Type, item.ID, err)
 						}
 					}
 					err := tx.QueryRow(ctx, `
 					INSERT INTO ref (type, id, name, version, closing) VALUES ($1, $2, '', 0, $3)
 					ON CONFLICT (type, id) DO UPDATE SET closing = greatest(ref.closing, EXCLUDED.closing) RETURNING name`, r.Type, item.ID, item.Token).Scan(&name)
 					if err != nil {
-						return fmt.Errorf("close %s %d: %w", r.Type, item.ID, err)
+						return fmt.Errorf("lease %s %d: %w", r.Type, item.ID, err)
 					}
 				}
 				if req.Detach == detachNow {

@@ -99,7 +99,7 @@ func TestUsedItemIsNotDeleted(t *testing.T) {
 	}
 }
 
-// A thing that is to go with its notes is closed from then on, until the last one is detached, whoever wants to delete it otherwise.
+// A permanent lease lasts until the last reference is detached. Until then, no other deletion succeeds.
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -176,7 +176,7 @@ func TestAbandonedDeletion(t *testing.T) {
 	}
 }
 
-// Whoever refers to a thing while it is deleted, by several at once: either it is there, or the reference is not.
+// References and deletions race: in the end either the item exists, or the reference does not.
 func TestNoReferenceToDeletedItem(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -25,17 +25,18 @@ import (
 
 const (
 	messagePath = "/internal/messages"
-	// maxMessages is how many messages are given at once, and maxMessageBytes how many bytes of JSON one has at most.
+	// maxMessages is how many messages a response has at most. maxMessageBytes is the maximal length of a message's
+	// JSON.
 	maxMessages     = 100
 	maxMessageBytes = 32 << 10
 )
 
-// MessageKey is the owner of the key that messages to a service are sealed with.
+// MessageKey returns the owner of the key that seals messages to a service.
 func MessageKey(receiver string) string { return "messages to " + receiver }
 
-// Message is what one service is to do because of what another did.
+// Message tells one service what to do because of a change in another.
 type Message struct {
-	N         int64           `json:"n"` // its sender gives out messages in this order
+	N         int64           `json:"n"` // the sender's messages are in this order
 	ID        string          `json:"id"`
 	Kind      string          `json:"kind"`
 	Content   json.RawMessage `json:"content"`
@@ -43,7 +44,7 @@ type Message struct {
 	RequestID string          `json:"request_id,omitempty"`
 	At        time.Time       `json:"at"`
 
-	Secret secret.String `json:"-"` // what was sealed
+	Secret secret.String `json:"-"` // the content of Sealed
 }
 
 func (m *Message) location() seal.Location {
@@ -56,7 +57,7 @@ type Outbox struct {
 	Box      *seal.Box // of MessageKey
 }
 
-// Send sends a message if the unit of work is committed. The secret, where there is one, nobody but the receiver reads.
+// Send sends a message if the unit of work commits. Only the receiver can read the secret, if there is one.
 func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, confidential secret.String) error {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -78,18 +79,18 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	return wrap("seal a message to "+o.Receiver, err)
 }
 
-// messageRequest is a receiver's request for the next messages. Those that it has taken are gone from then on.
+// messageRequest is a receiver's request for its next messages. The sender deletes those that were received.
 type messageRequest struct {
 	After    int64  `query:"after"`
 	Received string `query:"taken" max:"4000"` // ids, with commas between
 }
 
-// messageResponse is the answer.
+// messageResponse is the response to a messageRequest.
 type messageResponse struct {
 	Messages []Message `json:"messages"`
 }
 
-// MessageRoute gives a service's messages to their receivers.
+// MessageRoute hands a service's messages to their receivers.
 func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 	return rest.Read[messageRequest, messageResponse]{
 		Path:  messagePath,
@@ -98,11 +99,11 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 			receiver := principal.From(ctx).Peer
 			if req.Received != "" {
 				if err := db.InTx(ctx, func(tx *pg.Tx) error {
-					tx.Unrecorded("its receiver has it")
+					tx.Unrecorded("the receiver has it")
 					_, err := tx.Exec(ctx, "DELETE FROM message WHERE receiver = $1 AND id = ANY ($2::uuid[])", receiver, strings.Split(req.Received, ","))
 					return err
 				}); err != nil {
-					return out, fmt.Errorf("forget messages that are taken: %w", err)
+					return out, fmt.Errorf("delete received messages: %w", err)
 				}
 			}
 			rows, err := db.Query(
@@ -130,23 +131,23 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 	}
 }
 
-// MessageHandler does what a message is for, in the unit of work that notes it as taken.
+// MessageHandler acts on a message, in the unit of work that marks it as received.
 type MessageHandler func(context.Context, *pg.Tx, Message) error
 
-// Inbox takes the messages of one service.
+// Inbox receives the messages of one service.
 type Inbox struct {
 	Source   string
 	Box      *seal.Box                 // of MessageKey
-	Handlers map[string]MessageHandler // by the messages' kinds
+	Handlers map[string]MessageHandler // by kind of message
 
-	Interval time.Duration // how often it asks for messages that nobody has told of; 0: wake.Interval
+	Interval time.Duration // how often it asks without a wake-up; 0: wake.Interval
 }
 
-// MessageTopic is what a service wakes a receiver with when it has sent messages to it.
+// MessageTopic is the topic with which a service wakes the receiver of messages.
 func MessageTopic(receiver string) string { return "messages to " + receiver }
 
-// Run takes what there is, and again whenever it is woken, until ctx ends. A message that cannot be taken stays with its
-// sender, and is in the way of no other.
+// Run handles messages, and asks for more whenever it is woken, until ctx ends. A message whose handler fails stays with
+// its sender and does not block others.
 func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-chan struct{}) error {
 	tick := time.NewTicker(cmp.Or(i.Interval, wake.Interval))
 	defer tick.Stop()
@@ -163,7 +164,7 @@ func (i *Inbox) Run(ctx context.Context, db *pg.DB, peers mesh.Peers, woken <-ch
 	}
 }
 
-// drain takes all messages that there are.
+// drain handles all waiting messages.
 func (i *Inbox) drain(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 	var failed error
 	after, received := int64(0), []string(nil)
@@ -183,7 +184,7 @@ func (i *Inbox) drain(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 		for _, m := range out.Messages {
 			after = m.N
 			if err := i.handle(ctx, db, m); err != nil {
-				failed = errors.Join(failed, &RequestError{m.RequestID, fmt.Errorf("take message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err)})
+				failed = errors.Join(failed, &RequestError{m.RequestID, fmt.Errorf("handle message %s of %s (%s): %w", m.ID, i.Source, m.Kind, err)})
 				continue
 			}
 			received = append(received, m.ID)
@@ -194,7 +195,7 @@ func (i *Inbox) drain(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
 	handler := i.Handlers[m.Kind]
 	if handler == nil {
-		return errors.New("nobody here takes such messages: is the sender a newer version?")
+		return errors.New("there is no handler for this kind: is the sender a newer version?")
 	}
 	if len(m.Sealed) > 0 {
 		if m.Secret, err = i.Box.Open(m.location(), m.Sealed); err != nil {
@@ -203,10 +204,10 @@ func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
 	}
 	ctx = principal.With(ctx, &principal.Call{RequestID: m.RequestID})
 	return db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("what led to it is recorded where it was done")
+		tx.Unrecorded("the sender has recorded the cause")
 		done, err := tx.Exec(ctx, "INSERT INTO message_taken (id) VALUES ($1) ON CONFLICT DO NOTHING", m.ID)
 		if err != nil || done.RowsAffected() == 0 {
-			return wrap("note a message as taken", err)
+			return wrap("mark a message as received", err)
 		}
 		return handler(ctx, tx, m)
 	})

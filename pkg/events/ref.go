@@ -18,35 +18,35 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Refs are what a service knows, in its table ref, of the items of another that it refers to. They follow the
-// owner's changes; an item that is not heard of yet is asked for, once.
+// Refs is what a service knows, in its table ref, of another service's items that it refers to. It follows the owner's
+// changes, and asks the owner once about an item that it does not know yet.
 type Refs struct {
 	Owner string // the service that has the items
 	Type  string // the collection's path without the first slash: pxe/dhcp
 	DB    *pg.DB // of the service that refers to them
 	Peers mesh.Peers
-	// Cleared takes a reference to an item away that is gone, wherever there is one. It holds that nobody makes a new
-	// one meanwhile.
+	// Clear removes all references to a deleted item. Until it commits, no new ones can be added.
 	Clear func(ctx context.Context, tx *pg.Tx, id int64, name string) error
-	// Uses says how an item is used here, so that it cannot be deleted: has 2 clients. Empty: it is not. nil: nobody asks.
+	// FindUsage describes how an item is used here, which prevents its deletion: "has 2 clients". Empty if it is not
+	// used; nil if the owner never asks.
 	FindUsage func(ctx context.Context, q pg.Querier, id int64) (string, error)
-	// Detach takes some of the references to an item away, so that it can be deleted, and says how many. nil: nobody asks.
+	// Detach removes some of the references to an item so that it can be deleted, and returns how many; nil if the owner
+	// never asks.
 	Detach func(ctx context.Context, tx *pg.Tx, id int64, name string) (int64, error)
 }
 
-// item is what the owner answers of one.
+// item is the owner's response about an item.
 type item struct {
 	Exists  bool            `json:"exists"`
 	Name    string          `json:"name"`
 	Version int64           `json:"version"`
 	Detail  json.RawMessage `json:"detail,omitempty"`  // of this version
-	Leased  bool            `json:"closing,omitempty"` // it is just being deleted
+	Leased  bool            `json:"closing,omitempty"` // the item has a deletion lease
 }
 
 func refPath(kind string) string { return "/internal/ref/" + kind }
 
-// RefRoute answers other services, who refer to them, about the items of a table. detail is SQL for what they are told
-// besides, as jsonb.
+// RefRoute tells the services that refer to them about the items of a table. detail is SQL for more members, as jsonb.
 func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Route {
 	sql := "SELECT name, version, " + detail + ", (SELECT until > clock_timestamp() FROM closing c WHERE c.type = $2 AND c.id = $1) FROM " +
 		pgx.Identifier{table}.Sanitize() + " WHERE id = $1"
@@ -73,13 +73,14 @@ func RefRoute(db *pg.DB, kind, table, detail string, readers ...string) rest.Rou
 	}
 }
 
-// Hold makes sure that the item of this id is there, and that it does not go before the unit of work has ended.
-// Where it is not, the member at pointer is wrong.
+// Hold makes sure that an item exists, and that it is not deleted before the unit of work has ended. If it does not
+// exist, the error is about the member at pointer.
 func (r *Refs) Hold(ctx context.Context, tx *pg.Tx, id int64, pointer string) error {
 	return r.HoldDetail(ctx, tx, id, pointer, nil)
 }
 
-// HoldDetail is Hold that reads what else the owner tells of the item. That is as old as the last change that was heard of.
+// HoldDetail does the same and reads the owner's detail of the item, as of the last change that this service has heard
+// of.
 func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer string, detail any) error {
 	var isDeleted bool
 	var version int64
@@ -93,21 +94,21 @@ func (r *Refs) HoldDetail(ctx context.Context, tx *pg.Tx, id int64, pointer stri
 	if isDeleted {
 		return notFound(pointer)
 	}
-	if version == 0 || lease != nil || detail != nil && text == nil { // it is not heard of, or not all that is needed
+	if version == 0 || lease != nil || detail != nil && text == nil { // the item is unknown or leased, or its detail is missing
 		return pg.RestartAfter(func(ctx context.Context) error { return r.fetch(ctx, id, pointer, lease) })
 	}
 	if detail == nil {
 		return nil
 	}
-	return wrap(fmt.Sprintf("read what is known of %s %d", r.Type, id), json.Unmarshal(text, detail))
+	return wrap(fmt.Sprintf("read the detail of %s %d", r.Type, id), json.Unmarshal(text, detail))
 }
 
-// fetch asks the owner about an item that was not heard of, or of which it was heard, with this token, that it is being
-// deleted.
+// fetch asks the owner about an item that is unknown here, or that has a deletion lease with this token.
 func (r *Refs) fetch(ctx context.Context, id int64, pointer string, lease *int64) error {
 	found, err := r.ask(ctx, id)
 	if errors.Is(err, mesh.ErrUnavailable) {
-		return problem.New(problem.Unavailable, "Whether %s %d exists cannot be found out right now.", r.Type, id).Because(err)
+		return problem.New(problem.Unavailable, "The service that has /%s/%d could not be asked whether it exists. Try again.", r.Type, id).
+			Because(err)
 	}
 	if err != nil {
 		return err
@@ -116,15 +117,15 @@ func (r *Refs) fetch(ctx context.Context, id int64, pointer string, lease *int64
 		return notFound(pointer)
 	}
 	if lease != nil && found.Leased {
-		return problem.Member(pointer, "closing", "names something that is just being deleted")
+		return problem.Member(pointer, "closing", "is being deleted")
 	}
 	return r.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("it is recorded where it was changed")
+		tx.Unrecorded("the owner records its changes")
 		if err := r.store(ctx, tx, pg.Target{ID: id, Name: found.Name, Version: found.Version}, false, found.Detail); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "UPDATE ref SET closing = NULL WHERE type = $1 AND id = $2 AND closing = $3", r.Type, id, lease)
-		return wrap("open "+r.Type, err)
+		return wrap("end the lease of "+r.Type, err)
 	})
 }
 
@@ -135,21 +136,21 @@ func (r *Refs) ask(ctx context.Context, id int64) (found item, err error) {
 	return found, err
 }
 
-// askTimeout is how long the owner may take.
+// askTimeout is how long the owner may take to respond.
 const askTimeout = 3 * time.Second
 
-// store writes down what an item is. What is older than what is known changes nothing, and what is gone stays gone: its
-// deletion may have been heard of while the owner was asked.
+// store writes what is known of an item. Older versions change nothing, and a deleted item stays deleted: its deletion
+// may have arrived while the owner was asked.
 func (r *Refs) store(ctx context.Context, tx *pg.Tx, of pg.Target, isDeleted bool, detail json.RawMessage) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO ref (type, id, name, version, gone, detail) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (type, id) DO UPDATE SET name = EXCLUDED.name, version = EXCLUDED.version, gone = EXCLUDED.gone, detail = EXCLUDED.detail
 		WHERE NOT ref.gone AND (EXCLUDED.gone OR ref.version < EXCLUDED.version OR ref.version = EXCLUDED.version AND ref.detail IS NULL)`,
 		r.Type, of.ID, of.Name, of.Version, isDeleted, detail)
-	return wrap("keep "+r.Type, err)
+	return wrap("store "+r.Type, err)
 }
 
-// Consumer follows the owner's changes.
+// Consumer returns the consumer that follows the owner's changes.
 func (r *Refs) Consumer() *Consumer {
 	return &Consumer{
 		Source:    r.Owner,
@@ -168,7 +169,7 @@ func (r *Refs) Consumer() *Consumer {
 	}
 }
 
-// reconcile asks the owner about all that is known of its items: it was restored from a backup.
+// reconcile asks the owner about all its known items after the owner was restored from a backup.
 func (r *Refs) reconcile(ctx context.Context, tx *pg.Tx, _ Restore) error {
 	rows, err := tx.Query(ctx, "SELECT id, name, gone FROM ref WHERE type = $1 ORDER BY id FOR UPDATE", r.Type)
 	if err != nil {
@@ -198,7 +199,7 @@ func (r *Refs) reconcile(ctx context.Context, tx *pg.Tx, _ Restore) error {
 			found.Version,
 			found.Detail,
 		); err != nil {
-			return fmt.Errorf("keep %s %d: %w", r.Type, of.ID, err)
+			return fmt.Errorf("store %s %d: %w", r.Type, of.ID, err)
 		}
 		if !found.Exists && !of.IsDeleted {
 			if err := r.Clear(ctx, tx, of.ID, of.Name); err != nil {

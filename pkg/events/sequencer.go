@@ -16,22 +16,22 @@ import (
 const (
 	// sequenceBatch is how many changes get their numbers in one transaction.
 	sequenceBatch = 2000
-	// busyInterval is how soon the sequencer looks again while another instance numbers changes, doubled each time up to
-	// maxBusyInterval: that one may have begun before the change was committed.
+	// busyInterval is how soon the sequencer looks again while another instance numbers changes: that one may have
+	// started before the change was committed. The interval doubles each time, up to maxBusyInterval.
 	busyInterval, maxBusyInterval = 10 * time.Millisecond, time.Second
 )
 
-// Sequencer numbers the changes that are committed.
+// Sequencer numbers committed changes in the order of their ids.
 type Sequencer struct {
 	DB       *pg.DB
-	Numbered func()        // wakes the consumers; nil: they look by themselves
-	Interval time.Duration // how often it looks for changes that nobody has told of; 0: wake.Interval
+	Numbered func()        // called after changes got numbers, to wake consumers; nil: they poll
+	Interval time.Duration // how often it looks without a wake-up; 0: wake.Interval
 
 	seen cursor
 }
 
-// Run numbers changes as soon as this process has committed them until ctx ends. It fails with ErrRestored where the
-// schema is a restored one, or lacks the last change that the sequencer has numbered itself.
+// Run numbers changes as soon as this process has committed them, until ctx ends. It fails with ErrRestored if the
+// schema was restored, or if it lacks the last change that this sequencer numbered.
 func (s *Sequencer) Run(ctx context.Context) error {
 	busy := busyInterval
 	for {
@@ -65,16 +65,17 @@ func (s *Sequencer) Run(ctx context.Context) error {
 	}
 }
 
-// errBusy says that another instance numbers changes.
+// errBusy means that another instance is numbering changes.
 var errBusy = errors.New("another instance numbers changes")
 
-// numberChanges gives the next numbers to changes that are committed and have none, and tells to how many.
+// numberChanges gives the next numbers to committed changes without one, and returns how many got one.
 //
-// Of two changes of one item the second waits until the first is committed, before it is written down: so its id is
-// higher, and whoever sees it sees the first, too. Ordered by id, an item's changes are in order.
+// The second of two changes of an item waits until the first is committed before it is written. So the second has the
+// higher id, and every transaction that sees it sees the first, too: ordered by id, an item's changes are in order.
 //
-// A database that was put back below the running service, or that another one took over which had not heard of all,
-// lacks what was seen of it. That is noted in the schema, so that the service does not serve once it was started again.
+// A database may be restored under the running service, or a standby may take over that lacks the last changes. Then the
+// schema lacks changes that seen has. This is noted in the schema, so that the service does not serve after its next
+// start.
 func numberChanges(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err error) {
 	now := *seen
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
@@ -82,7 +83,7 @@ func numberChanges(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err e
 		tx.Unrecorded("the number of a change is part of its record")
 		var last int64
 		var intact bool
-		var lastChange string // the id of the change that was seen last
+		var lastChange string // the id of the last seen change
 		err := tx.QueryRow(
 			ctx,
 			"SELECT last, relation = 'sequencer'::regclass, (SELECT uuid::text FROM history WHERE ended IS NULL), "+idSQL(
@@ -119,7 +120,7 @@ func numberChanges(ctx context.Context, db *pg.DB, seen *cursor) (n int64, err e
 		now.seq = last + n
 		if n > 0 {
 			if _, err := tx.Exec(ctx, "UPDATE sequencer SET last = $1", now.seq); err != nil {
-				return fmt.Errorf("note the last number: %w", err)
+				return fmt.Errorf("store the last number: %w", err)
 			}
 		}
 		return wrap("read the last change's id", tx.QueryRow(ctx, "SELECT "+idSQL("$1"), now.seq).Scan(&now.change))

@@ -10,18 +10,18 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// Span names changes of a service that follow each other, for one of the consumers that another has, or a message that the
-// service sends. As a text: pxe:17, pxe:17-20, pxe/webhooks:17 or pxe:8f14e45f-ceea-467f-a0e6-b3f7f2b1c9d4
+// Span names consecutive changes of a source for one of a service's consumers, or one message of the source. As text:
+// pxe:17, pxe:17-20, pxe/webhooks:17 or pxe:8f14e45f-ceea-467f-a0e6-b3f7f2b1c9d4
 type Span struct {
 	Source      string
-	Consumer    string // its name
+	Consumer    string // its Name
 	First, Last int64
 	Message     string // its id
 }
 
 var messageID = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
-// UnmarshalText reads the text; an empty one is the zero Span.
+// UnmarshalText reads a span; an empty text is the zero Span.
 func (s *Span) UnmarshalText(text []byte) error {
 	if *s = (Span{}); len(text) == 0 {
 		return nil
@@ -40,8 +40,8 @@ func (s *Span) UnmarshalText(text []byte) error {
 	last, lastErr := strconv.ParseInt(to, 10, 64)
 	if source == "" || err != nil || lastErr != nil || first < 1 || last < first {
 		return errors.New(
-			"it is neither <service>:<number of the change> nor <service>:<first number>-<last number>, nor one of these with " +
-				"<service>/<consumer>, nor <service>:<id of its message>",
+			"must be <service>:<number of the change>, <service>:<first number>-<last number>, one of these with " +
+				"<service>/<consumer>, or <service>:<id of its message>",
 		)
 	}
 	*s = Span{Source: source, Consumer: consumer, First: first, Last: last}
@@ -59,7 +59,7 @@ func (s Span) String() string {
 	return fmt.Sprintf("%s:%d-%d", consumer, s.First, s.Last)
 }
 
-// Target is the span as the log names it: by its last change.
+// Target returns the span as the audit log names it: by its last change.
 func (s Span) Target() pg.Target {
 	return pg.Target{Type: "event/" + s.Source, Noun: s.Source, ID: s.Last, Name: s.String()}
 }

@@ -1,4 +1,4 @@
-// Package jobs does what requests leave behind: River keeps the jobs in the service's schema.
+// Package jobs runs work that outlives its request. River keeps the jobs in the service's schema.
 package jobs
 
 import (
@@ -26,12 +26,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
-// Migrations are those of what this package writes besides River.
+// Migrations are the migrations of this package's own tables.
 //
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
-// River are River's own migrations, for who runs all others.
+// River has River's own migrations in the form of goose.
 var River fs.GlobFS = gooseMigrations{(*riverpgxv5.Driver)(nil).GetMigrationFS("main")}
 
 type gooseMigrations struct{ fs.FS }
@@ -39,7 +39,7 @@ type gooseMigrations struct{ fs.FS }
 const (
 	riverFolder, riverEnd = "migration/main/", ".up.sql"
 	folder                = "migrations/"
-	schemaTemplate        = "/* TEMPLATE: schema */" // where the name of the schema would be: it is in the search path
+	schemaTemplate        = "/* TEMPLATE: schema */" // empty: the schema is in the search path
 )
 
 func (r gooseMigrations) Glob(pattern string) (names []string, err error) {
@@ -79,14 +79,14 @@ type migration struct {
 
 func (m migration) Read(p []byte) (int, error) { return m.text.Read(p) }
 
-// driver has nobody listen to Postgres, which would take a connection of each service, nor notify by it, which holds a lock
-// on the whole database: jobs are looked for, by who is woken for them.
+// driver is River's driver without LISTEN and NOTIFY. Listening would need a connection of each service, and notifying
+// takes a lock on the whole database. Runners are woken instead.
 type driver struct{ *riverpgxv5.Driver }
 
 func (driver) SupportsListener() bool     { return false }
 func (driver) SupportsListenNotify() bool { return false }
 
-// arguments are those of a job of any kind.
+// arguments are the arguments of a job of any kind, as JSON.
 type arguments struct {
 	kind string
 	text json.RawMessage
@@ -100,7 +100,7 @@ func (a *arguments) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Do reads a job's arguments for what does it.
+// Do returns a job's Do that reads its arguments as an A.
 func Do[A any](do func(context.Context, *service.Attempt, A) error) func(context.Context, *service.Attempt) error {
 	return func(ctx context.Context, attempt *service.Attempt) error {
 		var args A
@@ -111,20 +111,20 @@ func Do[A any](do func(context.Context, *service.Attempt, A) error) func(context
 	}
 }
 
-// GiveUp is the error of a job that no attempt will do better: it is given up.
+// GiveUp returns the error of a job that no further attempt can complete. The job has failed.
 func GiveUp(err error) error { return river.JobCancel(err) }
 
-// Snooze is the error of a job that is to be done later, and has not failed.
+// Snooze returns the error of a job that runs again after a delay. The attempt does not count.
 func Snooze(delay time.Duration) error { return river.JobSnooze(delay) }
 
-// caller is who a job is done for.
+// caller is the caller on whose behalf a job runs.
 type caller struct {
 	Principal *principal.Principal `json:"principal,omitempty"`
 	IP        netip.Addr           `json:"ip,omitzero"`
 	RequestID string               `json:"request_id,omitempty"`
 }
 
-// callerOf leaves out what he may: a job does what the service has decided.
+// callerOf returns the caller without its grants: the service has already checked what it may do.
 func callerOf(ctx context.Context) caller {
 	call := principal.From(ctx)
 	c := caller{IP: call.IP, RequestID: call.RequestID}
@@ -134,13 +134,13 @@ func callerOf(ctx context.Context) caller {
 	return c
 }
 
-// metadata is what River keeps with a job.
+// metadata is what River stores with a job.
 type metadata struct {
 	Caller   caller          `json:"caller,omitzero"`
-	Progress json.RawMessage `json:"output,omitempty"` // as River calls it
+	Progress json.RawMessage `json:"output,omitempty"` // River's name
 }
 
-// inserter enqueues jobs. It has no connection of its own.
+// inserter enqueues jobs in units of work, and has no connection of its own.
 var inserter = func() *river.Client[pgx.Tx] {
 	client, err := river.NewClient(driver{riverpgxv5.New(nil)}, &river.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -149,7 +149,7 @@ var inserter = func() *river.Client[pgx.Tx] {
 	return client
 }()
 
-// unfinished are the states of a job that stands for others of the same arguments.
+// unfinished are the states in which a unique job replaces another one with the same arguments.
 var unfinished = []rivertype.JobState{
 	rivertype.JobStateAvailable,
 	rivertype.JobStatePending,
@@ -158,8 +158,8 @@ var unfinished = []rivertype.JobState{
 	rivertype.JobStateScheduled,
 }
 
-// Enqueue has a job done, by an instance of the service, once the unit of work is committed. args is what the job's Do reads, as
-// JSON; it holds no secrets, for operators may see it.
+// Enqueue adds a job that runs in an instance of the service after the unit of work has committed. args becomes the JSON
+// that the job's Do reads. It must not hold secrets, because operators can see it.
 func Enqueue(ctx context.Context, tx *pg.Tx, job *service.Job, args any) error {
 	text, err := json.Marshal(args)
 	if err != nil {
@@ -180,15 +180,15 @@ func Enqueue(ctx context.Context, tx *pg.Tx, job *service.Job, args any) error {
 	return nil
 }
 
-// enqueued is what a service's runners are woken with when there is a job of a kind.
+// enqueued returns the topic that wakes a service's runners for jobs of a kind.
 func enqueued(kind string) string { return "jobs " + kind }
 
-// cancelled is what they are woken with when a job is told to stop.
+// cancelled is the topic that wakes them when a job is told to stop.
 const cancelled = "jobs cancelled"
 
-// Finish ends a job that is being done once the unit of work is committed which says what came of it; failed is why it is given up. A
-// job like it, of a kind that is unique, that is enqueued after that is another one: until River has noted by itself that a job has ended,
-// it would stand for that.
+// Finish ends a running job with the unit of work that stores its result. failed is why it is given up; nil: it is done.
+// An equal job of a unique kind that is enqueued later is a new one. River itself ends a job only later, and until then
+// an equal job would be dropped.
 func Finish(ctx context.Context, tx *pg.Tx, a *service.Attempt, failed error) error {
 	state, why := rivertype.JobStateCompleted, ""
 	if failed != nil {
@@ -204,18 +204,18 @@ func Finish(ctx context.Context, tx *pg.Tx, a *service.Attempt, failed error) er
 		why,
 	)
 	if err != nil {
-		return fmt.Errorf("note that job %d has ended: %w", a.Job, err)
+		return fmt.Errorf("end job %d: %w", a.Job, err)
 	}
 	return nil
 }
 
-// transaction is a unit of work as River knows it, which neither begins nor ends it.
+// transaction is a unit of work in the form that River needs. River can neither begin nor end it.
 type transaction struct {
 	pgx.Tx
 	unit *pg.Tx
 }
 
-var errUnitOfWork = errors.New("the transaction is a unit of work's")
+var errUnitOfWork = errors.New("a unit of work begins and ends its transaction itself")
 
 func (t transaction) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return t.unit.Exec(ctx, sql, args...)
@@ -229,7 +229,7 @@ func (t transaction) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 	return t.unit.QueryRow(ctx, sql, args...)
 }
 
-func (transaction) Conn() *pgx.Conn                       { return nil } // it is asked how to send arguments, and nil will do
+func (transaction) Conn() *pgx.Conn                       { return nil } // pgx asks it how to encode arguments; nil is allowed
 func (transaction) Begin(context.Context) (pgx.Tx, error) { return nil, errUnitOfWork }
 func (transaction) Commit(context.Context) error          { return errUnitOfWork }
 func (transaction) Rollback(context.Context) error        { return errUnitOfWork }

@@ -320,7 +320,7 @@ func TestJobsOfKilledProcesses(t *testing.T) {
 	}
 	s.eventually("the one that kills its process is given up", func() bool {
 		return s.count(
-			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process ended that was doing it'",
+			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process that ran the job has ended'",
 		) == 1
 	})
 	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('goes on', 'began just now')"); n != 2 {

@@ -15,18 +15,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// notificationBuffer is how much River may be told of that it has not heard yet. What is more is found by watch.
+// notificationBuffer is how many notifications can wait for River. Jobs whose notification does not fit are found by
+// heartbeat.
 const notificationBuffer = 1000
 
-// notifications are what River is told, as if Postgres had notified it.
+// notifications are messages for River in the form of Postgres notifications.
 type notifications chan *riverdriver.Notification
 
-// available tells that there may be jobs of a kind.
+// available tells River that there may be jobs of a kind.
 func (n notifications) available(kind string) {
 	n.add("river_insert", map[string]any{"queue": kind})
 }
 
-// cancel tells that a job that is being done is to stop.
+// cancel tells River to stop a running job.
 func (n notifications) cancel(kind string, job int64) {
 	n.add("river_control", map[string]any{"action": "cancel", "queue": kind, "job_id": job})
 }
@@ -39,7 +40,7 @@ func (n notifications) add(topic string, content map[string]any) {
 	}
 }
 
-// notifyingDriver is a driver by which River hears the news.
+// notifyingDriver is a driver whose listener receives notifications.
 type notifyingDriver struct {
 	driver
 	notices notifications
@@ -51,7 +52,7 @@ func (l notifyingDriver) GetListener(*riverdriver.GetListenenerParams) riverdriv
 	return listener{l.notices}
 }
 
-// listener has no connection of its own.
+// listener receives notifications without a connection to Postgres.
 type listener struct{ notices notifications }
 
 func (listener) Close(context.Context) error            { return nil }
@@ -71,7 +72,7 @@ func (l listener) WaitForNotification(ctx context.Context) (*riverdriver.Notific
 	}
 }
 
-// notifyRiver has River look for jobs when they are enqueued, or have waited for a moment, and stop those that are cancelled.
+// notifyRiver makes River look for jobs when they are enqueued or their delay is over, and stop jobs that are cancelled.
 func (r *Runner) notifyRiver(ctx context.Context, notifying *sync.WaitGroup, client *river.Client[pgx.Tx], notices notifications) {
 	each := func(woken <-chan struct{}, do func()) {
 		notifying.Go(func() {
@@ -91,7 +92,7 @@ func (r *Runner) notifyRiver(ctx context.Context, notifying *sync.WaitGroup, cli
 	each(r.cancelled, func() {
 		looking, end := context.WithTimeout(ctx, heartbeatInterval)
 		defer end()
-		_ = findCancelled(looking, r.db, notices) // where that fails, watch finds them
+		_ = findCancelled(looking, r.db, notices) // if this fails, heartbeat finds them
 	})
 	ended, unsubscribe := client.Subscribe(river.EventKindJobFailed, river.EventKindJobSnoozed)
 	notifying.Go(func() {
@@ -102,7 +103,7 @@ func (r *Runner) notifyRiver(ctx context.Context, notifying *sync.WaitGroup, cli
 				if !ok {
 					return
 				}
-				if e.Job.State == rivertype.JobStateAvailable { // it waits for less than River's scheduler looks after
+				if e.Job.State == rivertype.JobStateAvailable { // the delay is too short for River's scheduler
 					time.AfterFunc(time.Until(e.Job.ScheduledAt), func() { notices.available(e.Job.Queue) })
 				}
 			case <-ctx.Done():
@@ -112,7 +113,7 @@ func (r *Runner) notifyRiver(ctx context.Context, notifying *sync.WaitGroup, cli
 	})
 }
 
-// findDue tells River of kinds of which there are jobs that could have begun.
+// findDue notifies River of kinds with jobs that can begin.
 func (r *Runner) findDue(ctx context.Context, q pg.Querier, notices notifications) error {
 	all := make([]string, 0, len(r.kinds))
 	for _, kind := range r.kinds {
@@ -133,7 +134,7 @@ func (r *Runner) findDue(ctx context.Context, q pg.Querier, notices notification
 	return nil
 }
 
-// findCancelled tells River of jobs that are being done and are to stop, here or elsewhere.
+// findCancelled notifies River of running jobs that were cancelled. River ignores those of other processes.
 func findCancelled(ctx context.Context, q pg.Querier, notices notifications) error {
 	rows, err := q.Query(ctx, "SELECT queue, id FROM river_job WHERE state = 'running' AND metadata ? 'cancel_attempted_at'")
 	if err != nil {

@@ -21,65 +21,65 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// Job is one as operators see it.
+// Job is a job as the API shows it.
 type Job struct {
-	ID          string          `json:"id" example:"system:17"`
-	Service     string          `json:"service" example:"system"`
-	Kind        string          `json:"kind" example:"webhook-delivery"`
-	State       string          `json:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"of one that retries an attempt has failed; one that failed is given up"`
-	Cancelling  bool            `json:"cancelling" doc:"it is told to stop"`
-	Attempt     int             `json:"attempt" doc:"how often it was tried"`
-	MaxAttempts int             `json:"max_attempts" doc:"after how many attempts that failed it is given up"`
-	Error       string          `json:"error,omitempty" doc:"of the last attempt that failed"`
-	User        *User           `json:"user,omitempty" doc:"who it is done for; left out where that is the installation itself"`
+	ID          string          `json:"id" example:"system:17" doc:"The service and the job's number in it."`
+	Service     string          `json:"service" example:"system" doc:"The service that runs the job."`
+	Kind        string          `json:"kind" example:"webhook-delivery" doc:"What the job does."`
+	State       string          `json:"state" enum:"waiting,running,retrying,done,failed,cancelled" doc:"retrying: an attempt failed, and another one follows. failed: the job was given up."`
+	Cancelling  bool            `json:"cancelling" doc:"Whether the running job was told to stop."`
+	Attempt     int             `json:"attempt" doc:"The number of attempts so far."`
+	MaxAttempts int             `json:"max_attempts" doc:"The job is given up after this many failed attempts."`
+	Error       string          `json:"error,omitempty" doc:"The error of the last failed attempt."`
+	User        *User           `json:"user,omitempty" doc:"The account on whose behalf the job runs; absent for jobs of the installation itself."`
 	CreatedAt   rest.Timestamp  `json:"created_at"`
-	ScheduledAt rest.Timestamp  `json:"scheduled_at" doc:"when it can begin, or could"`
-	AttemptedAt *rest.Timestamp `json:"attempted_at,omitempty" doc:"when the last attempt began"`
-	FinishedAt  *rest.Timestamp `json:"finished_at,omitempty"`
+	ScheduledAt rest.Timestamp  `json:"scheduled_at" doc:"The earliest time of the next attempt."`
+	AttemptedAt *rest.Timestamp `json:"attempted_at,omitempty" doc:"When the last attempt began."`
+	FinishedAt  *rest.Timestamp `json:"finished_at,omitempty" doc:"When the job was done, given up or cancelled."`
 }
 
-// User is whose key it was.
+// User is the account on whose behalf a job runs.
 type User struct {
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// ViewedJob is a job with all that is known of it.
+// ViewedJob is a job with its arguments and progress.
 type ViewedJob struct {
 	Job
-	Args     json.RawMessage `json:"args" doc:"what it is to do"`
-	Progress json.RawMessage `json:"progress,omitempty" doc:"how far it is"`
+	Args     json.RawMessage `json:"args" doc:"The job's arguments."`
+	Progress json.RawMessage `json:"progress,omitempty" doc:"The progress that the job last reported."`
 }
 
-// ListedJob is a job, and its place in a list.
+// ListedJob is a job and its position in a list.
 type ListedJob struct {
 	Job
 	Position Position `json:"place"`
 }
 
-// Position orders the jobs of all services.
+// Position orders the jobs of all services by time of creation.
 type Position struct {
-	CreatedAt int64  `json:"made"` // exactly when, in microseconds since 1970
+	CreatedAt int64  `json:"made"` // in microseconds since 1970
 	Service   string `json:"service"`
 	ID        int64  `json:"id"`
 }
 
-// Compare has those first that were made first.
+// Compare orders older jobs first.
 func (p Position) Compare(other Position) int {
 	return cmp.Or(cmp.Compare(p.CreatedAt, other.CreatedAt), cmp.Compare(p.Service, other.Service), cmp.Compare(p.ID, other.ID))
 }
 
-// ListQuery says which jobs are meant, the newest first.
+// ListQuery selects jobs, the newest first.
 type ListQuery struct {
 	Kind          string `query:"kind"`
 	State         string `query:"state"`
-	CreatedBefore int64  `query:"made"`  // they were made before then, in microseconds since 1970,
-	BelowID       int64  `query:"below"` // or just then, with a smaller id
+	CreatedBefore int64  `query:"made"`  // jobs created before this time, in microseconds since 1970,
+	BelowID       int64  `query:"below"` // or at this time, with a smaller id
 	Limit         int64  `query:"most"`
 }
 
-// After asks a service for those behind a place.
+// After returns the query for the jobs of a service behind a position.
 func (a ListQuery) After(at Position, service string) ListQuery {
 	switch {
 	case service < at.Service:
@@ -90,14 +90,14 @@ func (a ListQuery) After(at Position, service string) ListQuery {
 	return a
 }
 
-// Reply is what a service answers of one job.
+// Reply is a service's response about one job.
 type Reply struct {
-	Job      *ViewedJob `json:"job,omitempty"` // nil: there is none
+	Job      *ViewedJob `json:"job,omitempty"` // nil: the job does not exist
 	Position Position   `json:"place"`
-	Refusal  string     `json:"refused,omitempty"` // why nothing can be done
+	Refusal  string     `json:"refused,omitempty"` // why the change is not possible
 }
 
-// changeRequest says what is to become of a job, and who wants that.
+// changeRequest names a job to change, and the caller on whose behalf.
 type changeRequest struct {
 	ID     int64  `path:"*"`
 	Caller string `query:"caller" max:"4000"`
@@ -122,12 +122,12 @@ func Get(ctx context.Context, peers mesh.Peers, service string, id int64) (r Rep
 	return r, peers.Ask(ctx, service, fmt.Sprintf("%s/%d", jobPath, id), &r)
 }
 
-// Retry has a service do a job again, which failed, was cancelled or waits until it is tried again.
+// Retry makes a service run a job again that failed, was cancelled or waits for its next attempt.
 func Retry(ctx context.Context, peers mesh.Peers, service string, id int64) (Reply, error) {
 	return requestChange(ctx, peers, service, id, "retry")
 }
 
-// Cancel has a service give a job up.
+// Cancel makes a service give a job up.
 func Cancel(ctx context.Context, peers mesh.Peers, service string, id int64) (Reply, error) {
 	return requestChange(ctx, peers, service, id, "cancel")
 }
@@ -140,7 +140,7 @@ func requestChange(ctx context.Context, peers mesh.Peers, service string, id int
 	return r, peers.Ask(ctx, service, fmt.Sprintf("%s/%d/%s?%s", jobPath, id, action, url.Values{"caller": {string(caller)}}.Encode()), &r)
 }
 
-// Routes answer the service that shows all services' jobs. What it tells may be told twice.
+// Routes serve the service that shows all services' jobs. Repeating a change does no harm.
 func Routes(service string, db *pg.DB, reader string) []rest.Route {
 	at, only := queue{service, db}, guard.Peers(reader)
 	return []rest.Route{
@@ -153,14 +153,14 @@ func Routes(service string, db *pg.DB, reader string) []rest.Route {
 	}
 }
 
-// queue are the jobs of a service.
+// queue has the jobs of a service.
 type queue struct {
 	service string
 	db      *pg.DB
 }
 
 const (
-	// stateOf is SQL for the state, by what River calls it.
+	// stateOf is SQL for the state, by the state in River.
 	stateOf = "(CASE state WHEN 'running' THEN 'running' WHEN 'retryable' THEN 'retrying' WHEN 'completed' THEN 'done' WHEN 'discarded' " +
 		"THEN 'failed' WHEN 'cancelled' THEN 'cancelled' ELSE 'waiting' END)"
 	columns = "id, kind, " + stateOf + ", state = 'running' AND metadata ? 'cancel_attempted_at', attempt, max_attempts, " +
@@ -189,7 +189,7 @@ func (q queue) scan(row pgx.Row) (j ViewedJob, at Position, err error) {
 	}
 	var m metadata
 	if err := json.Unmarshal(kept, &m); err != nil {
-		return j, at, fmt.Errorf("read who job %d is done for: %w", at.ID, err)
+		return j, at, fmt.Errorf("read the caller of job %d: %w", at.ID, err)
 	}
 	at.CreatedAt = j.CreatedAt.UnixMicro()
 	j.ID, j.Service, j.Progress = fmt.Sprintf("%s:%d", q.service, at.ID), q.service, m.Progress
@@ -230,7 +230,7 @@ func (q queue) get(ctx context.Context, from pg.Querier, id int64, lock string) 
 	return Reply{Job: &j, Position: at}, nil
 }
 
-// changeJob changes a job as the caller's change, of whom the keeper tells.
+// changeJob returns a function that changes a job, and records the change as one of the caller that the request names.
 func (q queue) changeJob(
 	action pg.Action,
 	change func(state string) (sql, refused string),
@@ -238,11 +238,11 @@ func (q queue) changeJob(
 	return func(ctx context.Context, req changeRequest) (answer Reply, err error) {
 		var by caller
 		if err := json.Unmarshal([]byte(req.Caller), &by); err != nil {
-			return Reply{}, fmt.Errorf("read who is calling: %w", err)
+			return Reply{}, fmt.Errorf("read the caller: %w", err)
 		}
 		ctx = principal.With(ctx, &principal.Call{Peer: principal.From(ctx).Peer, Principal: by.Principal, IP: by.IP, RequestID: by.RequestID})
 		err = q.db.InTx(ctx, func(tx *pg.Tx) error {
-			tx.Unrecorded("the job is as it is to be")
+			tx.Unrecorded("the job is already in this state")
 			if answer, err = q.get(ctx, tx, req.ID, "FOR UPDATE"); err != nil || answer.Job == nil {
 				return err
 			}
@@ -270,13 +270,14 @@ func (q queue) changeJob(
 			return nil
 		})
 		if duplicate, ok := errors.AsType[*pgconn.PgError](err); ok && duplicate.ConstraintName == "river_job_unique_idx" {
-			answer.Refusal, err = "is there once more, and has not ended", nil
+			answer.Refusal, err = "has the same arguments as another job, which has not ended", nil
 		}
 		return answer, err
 	}
 }
 
-// retry and cancel are SQL for what River does then, none where nothing is to be done, or why that cannot be.
+// retry and cancel return SQL that changes a job as River does. Without SQL there is nothing to do, or the job's state
+// refuses the change.
 func retry(state string) (sql, refused string) {
 	switch state {
 	case "waiting":
@@ -295,7 +296,7 @@ func cancel(state string) (sql, refused string) {
 		return "", ""
 	case "done", "failed":
 		return "", "has ended"
-	case "running": // whoever does it is woken for this
+	case "running": // the process that runs it is woken
 		return noted, ""
 	}
 	return noted + ", state = 'cancelled', finalized_at = now()", ""

@@ -26,21 +26,22 @@ import (
 )
 
 const (
-	// drainTimeout is how long jobs that are being done may take once the process is told to stop, or maintenance begins. What
-	// is not done by then is begun again later.
+	// drainTimeout is how long running jobs may take after the process is told to stop or maintenance begins. Jobs that
+	// are not done by then start again later.
 	drainTimeout = 5 * time.Second
-	// heartbeatInterval is how often a runner says that it is there, and deadTimeout after how long it is not.
+	// heartbeatInterval is how often a runner reports that it is alive. A runner without a report for deadTimeout is
+	// dead.
 	heartbeatInterval, deadTimeout = 5 * time.Second, 30 * time.Second
-	// fetchCooldown is how long a worker that has done a job may wait for the next one, where there are more.
+	// fetchCooldown is how long a worker waits between two jobs if there are more.
 	fetchCooldown = 10 * time.Millisecond
-	// fetchInterval is how often River itself looks for jobs of a kind. The runner, which looks for those of all kinds at once
-	// whenever it says that it is there, and whoever enqueues one tell it sooner.
+	// fetchInterval is how often River itself looks for jobs of a kind. Wake-ups from Enqueue and the runner's
+	// heartbeat, which looks for all kinds at once, come sooner.
 	fetchInterval  = time.Minute
 	defaultTimeout = time.Minute
 	defaultWorkers = 4
 )
 
-// Runner does the jobs of a service in one process.
+// Runner runs a service's jobs in one process.
 type Runner struct {
 	db        *pg.DB
 	pool      *pgxpool.Pool
@@ -51,7 +52,7 @@ type Runner struct {
 	attempts  *prometheus.CounterVec
 }
 
-// NewRunner makes one that does jobs of these kinds of a service, and is woken for them by the bus.
+// NewRunner returns a runner for jobs of these kinds. The bus wakes it when jobs are enqueued.
 func NewRunner(name string, db *pg.DB, pool *pgxpool.Pool, wakes *wake.Bus, kinds []service.Job, log *slog.Logger) *Runner {
 	r := &Runner{
 		db:        db,
@@ -61,7 +62,7 @@ func NewRunner(name string, db *pg.DB, pool *pgxpool.Pool, wakes *wake.Bus, kind
 		cancelled: wakes.Listen(name, cancelled),
 		log:       log,
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ironplane_job_attempts_total", Help: "Attempts to do a job, by what came of them: done, failed, later, or given up.",
+			Name: "ironplane_job_attempts_total", Help: "Attempts to run a job, by outcome: done, failed, later or given-up.",
 		}, []string{"kind", "outcome"}),
 	}
 	for _, kind := range kinds {
@@ -70,16 +71,16 @@ func NewRunner(name string, db *pg.DB, pool *pgxpool.Pool, wakes *wake.Bus, kind
 	return r
 }
 
-// Metrics are what operators see of it.
+// Metrics returns the runner's metrics.
 func (r *Runner) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.attempts,
-		service.Gauge(r.db, "ironplane_jobs_late_seconds", "How long a job has been waiting that could have begun.",
+		service.Gauge(r.db, "ironplane_jobs_late_seconds", "How long the oldest waiting job could have been running.",
 			"SELECT coalesce(extract(epoch FROM now() - min(scheduled_at)), 0)::float8 FROM river_job WHERE state = 'available'"),
 	}
 }
 
-// Work does jobs until ctx ends, and then has those finish that are being done.
+// Work runs jobs until ctx ends, and then waits for the running ones.
 func (r *Runner) Work(ctx context.Context) error {
 	workers, queues := river.NewWorkers(), map[string]river.QueueConfig{}
 	for _, kind := range r.kinds {
@@ -99,17 +100,17 @@ func (r *Runner) Work(ctx context.Context) error {
 		FetchPollInterval:    fetchInterval,
 		SoftStopTimeout:      drainTimeout,
 		JobTimeout:           -1,
-		RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // it goes by the time that a job has taken, and not by whether it is being done
+		RescueStuckJobsAfter: 10 * 365 * 24 * time.Hour, // River would rescue long jobs that still run; heartbeat rescues those of dead runners
 		ReindexerIndexNames:  []string{},
 	})
 	if err != nil {
-		return fmt.Errorf("prepare to do jobs: %w", err)
+		return fmt.Errorf("prepare the job runner: %w", err)
 	}
-	if err := r.heartbeat(ctx, id, notices); err != nil { // a job's runner is always known
+	if err := r.heartbeat(ctx, id, notices); err != nil { // before the first job: a running job's runner must be known
 		return err
 	}
 	if err := client.Start(working); err != nil {
-		return fmt.Errorf("begin to do jobs: %w", err)
+		return fmt.Errorf("start the job runner: %w", err)
 	}
 	var notifying sync.WaitGroup
 	r.notifyRiver(working, &notifying, client, notices)
@@ -120,7 +121,7 @@ func (r *Runner) Work(ctx context.Context) error {
 	return err
 }
 
-// warnings leaves out what River says of its ordinary life.
+// warnings drops River's log lines below the level of a warning.
 type warnings struct{ slog.Handler }
 
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
@@ -131,7 +132,7 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
-// keepAlive watches until ctx ends, or others take this runner for dead.
+// keepAlive sends heartbeats until ctx ends. It returns an error before other runners would take this one for dead.
 func (r *Runner) keepAlive(ctx context.Context, id string, notices notifications) error {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -152,40 +153,41 @@ func (r *Runner) keepAlive(ctx context.Context, id string, notices notifications
 	}
 }
 
-// heartbeat says that this runner is there, and has jobs begun again of those that are not. After an outage of the database nobody
-// has been seen for a while: so it waits as long as others have to be seen. It also looks for what nobody has told of.
+// heartbeat reports that this runner is alive, and restarts the jobs of dead runners. After an outage of the database no
+// runner has reported for a while, so a runner restarts jobs only when it has been alive for deadTimeout itself.
+// heartbeat also looks for jobs whose wake-up was lost.
 func (r *Runner) heartbeat(ctx context.Context, id string, notices notifications) error {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatInterval)
 	defer cancel()
 	return r.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("who does jobs is no change")
+		tx.Unrecorded("runners are no items")
 		_, err := tx.Exec(ctx, `INSERT INTO job_runner (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET seen = now(),
 			since = CASE WHEN job_runner.seen < now() - $2::interval / 2 THEN now() ELSE job_runner.since END`, id, deadTimeout)
 		if err != nil {
-			return fmt.Errorf("say that jobs are done here: %w", err)
+			return fmt.Errorf("report that the runner is alive: %w", err)
 		}
 		if _, err := tx.Exec(ctx, "DELETE FROM job_runner WHERE seen < now() - 100 * $1::interval", deadTimeout); err != nil {
-			return fmt.Errorf("forget who did jobs: %w", err)
+			return fmt.Errorf("delete dead runners: %w", err)
 		}
 		rescued, err := tx.Exec(ctx, `
 			UPDATE river_job SET state = ended.state, finalized_at = CASE WHEN ended.state <> 'available' THEN now() END, scheduled_at = now(),
-				errors = array_append(errors, jsonb_build_object('at', now(), 'attempt', attempt, 'error', 'the process ended that was doing it', 'trace', ''))
+				errors = array_append(errors, jsonb_build_object('at', now(), 'attempt', attempt, 'error', 'the process that ran the job has ended', 'trace', ''))
 			FROM (SELECT id, (CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END)::river_job_state AS state
 				FROM river_job j WHERE j.state = 'running' AND j.attempted_at < now() - $2::interval
 					AND j.attempted_by[cardinality(j.attempted_by)] NOT IN (SELECT id FROM job_runner WHERE seen > now() - $2::interval)
 					AND EXISTS (SELECT FROM job_runner WHERE id = $1 AND since < now() - $2::interval) FOR UPDATE SKIP LOCKED) ended
 			WHERE river_job.id = ended.id`, id, deadTimeout)
 		if err != nil {
-			return fmt.Errorf("begin jobs again of processes that ended: %w", err)
+			return fmt.Errorf("restart jobs of dead runners: %w", err)
 		}
 		if n := rescued.RowsAffected(); n > 0 {
-			r.log.Warn("jobs are begun again: the process ended that was doing them", "jobs", n)
+			r.log.Warn("jobs of dead processes restarted", "jobs", n)
 		}
 		return errors.Join(r.findDue(ctx, tx, notices), findCancelled(ctx, tx, notices))
 	})
 }
 
-// worker does jobs of one kind for River.
+// worker runs jobs of one kind for River.
 type worker struct {
 	river.WorkerDefaults[arguments]
 	service.Job
@@ -208,7 +210,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	var kept metadata
 	err := json.Unmarshal(job.Metadata, &kept)
 	if err != nil {
-		err = fmt.Errorf("read who the job is done for: %w", err)
+		err = fmt.Errorf("read the job's caller: %w", err)
 	} else {
 		ctx = principal.With(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
 		err = w.attempt(ctx, job, kept.Progress, last)
@@ -226,10 +228,10 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	case stopping:
 		outcome, err = "later", Snooze(0)
 	case last, isNever:
-		outcome, level = "given up", slog.LevelError
+		outcome, level = "given-up", slog.LevelError
 	}
 	w.attempts.WithLabelValues(w.Kind, outcome).Inc()
-	if outcome == "failed" || outcome == "given up" {
+	if outcome == "failed" || outcome == "given-up" {
 		w.log.Log(
 			ctx,
 			level,

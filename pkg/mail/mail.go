@@ -1,5 +1,5 @@
-// Package mail is what mails Ironplane sends of itself, and what each of them can say. The system service sends them; the
-// services that have them sent fill in what they are about.
+// Package mail defines the mails that Ironplane sends, and their variables. The system service sends them; other
+// services fill in the variables.
 package mail
 
 import (
@@ -15,56 +15,58 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// MessageKind is the kind of the messages that have the system service send a mail.
+// MessageKind is the kind of messages that make the system service send a mail.
 const MessageKind = "mail"
 
 const (
-	// ChangedKind is the kind of the messages by which identity has the clients service tell a client what its security hangs on.
+	// ChangedKind is the kind of identity's messages that make the clients service mail a client about changes to its
+	// account's security.
 	ChangedKind = "account-changed"
-	// InstalledKind is the kind of the messages by which pxe has the clients service tell a client how an installation has ended.
+	// InstalledKind is the kind of pxe's messages that make the clients service mail a client about a finished install.
 	InstalledKind = "install-finished"
-	// CopiesPath is where identity answers the addresses of who gets blind copies of what is mailed to clients, and
-	// MaxCopies how many at most.
+	// CopiesPath is where identity returns the addresses that get blind copies of mails to clients. MaxCopies is how
+	// many at most.
 	CopiesPath = "/internal/mail-copies"
 	MaxCopies  = 100
-	// TemplatesPath is where the system service answers the names of the templates of the type client.
+	// TemplatesPath is where the system service returns the names of templates of the type client.
 	TemplatesPath = "/internal/email/templates"
 )
 
-// Message is what such a message says. Its secret is what the content's members hold that are secrets, by their names, as
-// JSON.
+// Message is the content of a message of MessageKind. The message's secret is a JSON object with the content's secrets
+// by name.
 type Message struct {
 	Template string          `json:"template"` // its name
 	Kind     string          `json:"kind"`
-	Account  string          `json:"account"` // whose mail it is: /client/5
+	Account  string          `json:"account"` // the recipient: /client/5
 	To       To              `json:"to"`
 	Content  json.RawMessage `json:"content"`
-	Expires  time.Time       `json:"expires,omitzero"` // it is not sent later than that
+	Expires  time.Time       `json:"expires,omitzero"` // the mail is not sent after this time
 }
 
-// ClientChanged is what a message of ChangedKind says.
+// ClientChanged is the content of a message of ChangedKind.
 type ClientChanged struct {
 	Client  int64          `json:"client"`
 	Content AccountChanged `json:"content"`
 }
 
-// ClientInstalled is what a message of InstalledKind says.
+// ClientInstalled is the content of a message of InstalledKind.
 type ClientInstalled struct {
 	Client   int64           `json:"client"`
 	Template string          `json:"template"` // its name
 	Content  InstallFinished `json:"content"`
 }
 
-// Send has a mail sent if the unit of work is committed: by the template that comes with Ironplane for such a content.
+// Send makes the system service send a mail if the unit of work commits, by the built-in template for the content's
+// kind.
 func Send(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, account string, to To, content Content) error {
 	return SendTemplate(ctx, tx, outbox, content.Kind(), account, to, content)
 }
 
-// SendTemplate is Send by a template that is of the content's kind.
+// SendTemplate does the same with another template of the content's kind.
 func SendTemplate(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, template, account string, to To, content Content) error {
-	text, err := json.Marshal(content) // in which secrets show as a mark
+	text, err := json.Marshal(content) // secrets marshal as a mark
 	if err != nil {
-		return fmt.Errorf("encode what a mail is about: %w", err)
+		return fmt.Errorf("encode a mail's content: %w", err)
 	}
 	m := Message{Template: template, Kind: content.Kind(), Account: account, To: to, Content: text}
 	secrets, values := map[string]string{}, reflect.ValueOf(content)
@@ -82,14 +84,14 @@ func SendTemplate(ctx context.Context, tx *pg.Tx, outbox *events.Outbox, templat
 	if len(secrets) > 0 {
 		text, err := json.Marshal(secrets)
 		if err != nil {
-			return errors.New("encode a mail's secrets") // err would show a part
+			return errors.New("encode a mail's secrets") // err would show a part of them
 		}
 		confidential = secret.New(string(text))
 	}
 	return outbox.Send(ctx, tx, MessageKind, m, confidential)
 }
 
-// Open is the content of a message with its secrets in their places.
+// Open returns the content of a message with its secrets.
 func (m *Message) Open(confidential secret.String) (Content, error) {
 	for _, kind := range Kinds {
 		if kind.Kind() != m.Kind {
@@ -97,7 +99,7 @@ func (m *Message) Open(confidential secret.String) (Content, error) {
 		}
 		content := reflect.New(reflect.TypeOf(kind))
 		if err := json.Unmarshal(m.Content, content.Interface()); err != nil {
-			return nil, fmt.Errorf("read what a mail is about: %w", err)
+			return nil, fmt.Errorf("read a mail's content: %w", err)
 		}
 		var secrets map[string]string
 		if !confidential.IsZero() {
@@ -117,21 +119,21 @@ func (m *Message) Open(confidential secret.String) (Content, error) {
 	return nil, fmt.Errorf("there is no kind of mail %s", m.Kind)
 }
 
-// To is whom a mail is for.
+// To is the recipient of a mail.
 type To struct {
 	To struct {
-		Name  string `example:"Ben Miller" doc:"the account's name: a client's first and last, an admin's username"`
-		First string `example:"Ben" doc:"a client's"`
-		Last  string `example:"Miller" doc:"a client's"`
-		Email string `example:"ben@example.com"`
+		Name  string `example:"Ben Miller" doc:"the account's name: a client's first and last name, or an admin's username"`
+		First string `example:"Ben" doc:"a client's first name"`
+		Last  string `example:"Miller" doc:"a client's last name"`
+		Email string `example:"ben@example.com" doc:"the email address"`
 	}
 }
 
-// Content is what a mail of one kind is about, besides whom it is for. The fields of the types below are variables of
-// templates: doc says to operators what they are, example what a preview shows.
+// Content is the content of a mail of one kind, besides the recipient. The fields of the types below are the variables
+// of templates: doc describes them to operators, example is shown in previews.
 type Content interface{ Kind() string }
 
-// Kinds are the contents of all kinds. A kind has the name of the template that comes with Ironplane for it.
+// Kinds are the contents of all kinds. A kind has the name of its built-in template.
 var Kinds = []Content{
 	ClientAccountCreated{},
 	ClientLinked{},
@@ -143,54 +145,54 @@ var Kinds = []Content{
 	ForClient{},
 }
 
-// ForClient is the kind of templates that operators make to write to clients. It has no template of its own.
+// ForClient is the kind of the templates that operators create to write to clients. It has no built-in template.
 type ForClient struct{}
 
-// ClientAccountCreated lets the owner of a new account choose a password.
+// ClientAccountCreated has the link by which a new client chooses a password.
 type ClientAccountCreated struct {
-	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"where the password is chosen"`
-	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when the link is good"`
+	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"the page for choosing a password"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"when the link expires"`
 }
 
 // ClientLinked tells a client that another account was linked with it.
 type ClientLinked struct {
-	By       string `example:"Ann Smith" doc:"whose account it is"`
-	Relation string `example:"sub" doc:"sub: the client may be given servers; super: it may see what the other one has"`
+	By       string `example:"Ann Smith" doc:"the name of the other account"`
+	Relation string `example:"sub" doc:"sub: the client can get servers from the other account; super: the client sees what the other account has"`
 }
 
-// AccountChanged tells of what the account's security hangs on.
+// AccountChanged tells about changes to the security of an account.
 type AccountChanged struct {
-	Changes []string  `example:"The password was changed." doc:"what happened, a sentence each"`
-	By      string    `example:"ann" doc:"who did it"`
-	At      time.Time `example:"2027-01-02T15:04:00Z" doc:"when"`
-	IP      string    `example:"192.0.2.7" doc:"from which address"`
+	Changes []string  `example:"The password was changed." doc:"the changes, each as a sentence"`
+	By      string    `example:"ann" doc:"the account that made the changes"`
+	At      time.Time `example:"2027-01-02T15:04:00Z" doc:"the time of the changes"`
+	IP      string    `example:"192.0.2.7" doc:"the IP address of the request"`
 }
 
-// KeyExpires warns of a key that ends soon.
+// KeyExpires warns that an API key expires soon.
 type KeyExpires struct {
 	Key     string    `example:"billing system" doc:"the key's name"`
-	Expires time.Time `example:"2027-01-02T15:04:00Z" doc:"when it ends"`
+	Expires time.Time `example:"2027-01-02T15:04:00Z" doc:"when the key expires"`
 }
 
-// PasswordReset is the link for who has forgotten his password.
+// PasswordReset has the link for a forgotten password.
 type PasswordReset struct {
-	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"where a new password is chosen"`
-	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when the link is good"`
-	IP      string        `example:"192.0.2.7" doc:"the address that asked for it"`
+	Link    secret.String `example:"https://panel.example.com/auth/password-reset/7#token=…" doc:"the page for choosing a new password"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"when the link expires"`
+	IP      string        `example:"192.0.2.7" doc:"the IP address of the request"`
 }
 
 // TwoFactorCode is a code that completes a login or confirms a change.
 type TwoFactorCode struct {
 	Code    secret.String `example:"123456" doc:"the code"`
-	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"until when it is good"`
-	IP      string        `example:"192.0.2.7" doc:"the address that asked for it"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"when the code expires"`
+	IP      string        `example:"192.0.2.7" doc:"the IP address of the request"`
 }
 
-// InstallFinished tells a client that a machine is ready, or has failed.
+// InstallFinished tells a client that an install has succeeded or failed.
 type InstallFinished struct {
-	Hostname string `example:"web1.example.com" doc:"the machine's name"`
-	Address  string `example:"192.0.2.10" doc:"its address"`
-	Profile  string `example:"Debian 13" doc:"what was installed"`
+	Hostname string `example:"web1.example.com" doc:"the machine's hostname"`
+	Address  string `example:"192.0.2.10" doc:"the machine's IP address"`
+	Profile  string `example:"Debian 13" doc:"the name of the profile"`
 	Status   string `example:"installed" doc:"installed or failed"`
 }
 

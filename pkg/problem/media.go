@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The types that an answer can be of.
+// The media types of responses.
 const (
 	MediaJSON    = "application/json"
 	MediaProblem = "application/problem+json" // RFC 9457
@@ -14,8 +14,8 @@ const (
 	MediaHTML    = "text/html"
 )
 
-// quality is how much an Accept header wants a media type, from 0 to 1 (RFC 9110, 12.5.1). Where it names the type
-// itself, that counts a little more than a wildcard.
+// quality returns how much an Accept header prefers a media type, from 0 to 1 (RFC 9110, 12.5.1). A header that names
+// the type itself counts a little more than a wildcard.
 func quality(accept, media string) float64 {
 	kind, _, _ := strings.Cut(media, "/")
 	best, found := 0, 0.0
@@ -41,5 +41,5 @@ func quality(accept, media string) float64 {
 	return found
 }
 
-// Prefers tells whether a header wants a type more than JSON.
+// Prefers tells whether an Accept header prefers a type to JSON.
 func Prefers(accept, media string) bool { return quality(accept, media) > quality(accept, MediaJSON) }

@@ -1,7 +1,7 @@
-// Package problem is the one error type of Ironplane: what went wrong in words that a caller may read, and, kept
-// apart from them, the cause that only the log sees.
+// Package problem has Ironplane's error type for callers: a text that they may read and, apart from it, the cause, which
+// only the log gets.
 //
-// Any other error that reaches the edge is an Internal fault whose text stays inside.
+// Any other error that reaches a caller becomes an Internal error, whose text stays in the log.
 package problem
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Kind says what sort of fault it is. Its value is the HTTP status that answers it.
+// Kind is the kind of an error. Its value is the HTTP status of the response.
 type Kind int
 
 // The kinds, as docs/reference/api.md describes them.
@@ -34,23 +34,23 @@ const (
 	Unavailable      Kind = http.StatusServiceUnavailable
 )
 
-// Error is a fault. Detail and Fields are shown to the caller, Cause is not.
+// Error is an error for a caller. Detail and Fields are shown to the caller, Cause is only logged.
 type Error struct {
 	Kind       Kind
 	Detail     string
 	Fields     []Field
-	RetryAfter time.Duration // of Unavailable and TooManyRequests: when to come back
-	Limit      string        // of TooManyRequests by a service: the limit, as RateLimit-Policy has it: "emails";q=60;w=3600
-	Allow      []string      // of MethodNotAllowed: what is allowed
+	RetryAfter time.Duration // for Unavailable and TooManyRequests: when to try again
+	Limit      string        // for TooManyRequests of a service: the value of RateLimit-Policy, such as "emails";q=60;w=3600
+	Allow      []string      // for MethodNotAllowed: the allowed methods
 	Cause      error
 }
 
-// Field is what is wrong with one member of a body or one parameter of a query.
+// Field is an error of one member of a body or one parameter of a query.
 type Field struct {
-	Pointer  string `json:"pointer" example:"/speed" doc:"a JSON pointer into the body, or ?name for a query parameter"`
-	Code     string `json:"code" example:"required" doc:"stable, for programs"`
-	Message  string `json:"message" example:"is required" doc:"for people"`
-	Existing *Ref   `json:"existing,omitempty" ext:"true" doc:"the item that has the value already, or is in the way"`
+	Pointer  string `json:"pointer" example:"/speed" doc:"A JSON pointer into the body, or ?name for a query parameter."`
+	Code     string `json:"code" example:"required" doc:"A stable code for programs."`
+	Message  string `json:"message" example:"is required" doc:"A message for people."`
+	Existing *Ref   `json:"existing,omitempty" ext:"true" doc:"The item that already has the value, or that prevents the change."`
 }
 
 // Ref names an item.
@@ -76,18 +76,18 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// New makes a fault with a detail that the caller reads.
+// New returns an error with a detail for the caller.
 func New(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Because adds the cause that only the log sees.
+// Because adds a cause, which is only logged, and returns e.
 func (e *Error) Because(cause error) *Error {
 	e.Cause = cause
 	return e
 }
 
-// From is the fault in err's chain, or an Internal one that err is the cause of.
+// From returns the Error in err's chain, or an Internal one with err as its cause.
 func From(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -95,18 +95,18 @@ func From(err error) *Error {
 	return &Error{Kind: Internal, Detail: "An unexpected error occurred. It has been logged under this request's id.", Cause: err}
 }
 
-// Is tells whether err is a fault of this kind.
+// Is tells whether err has an Error of this kind in its chain.
 func Is(err error, kind Kind) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Kind == kind
 }
 
-// Member is the Invalid fault of a body of which the member at pointer alone is wrong.
+// Member returns the 422 for a body in which only the member at pointer is invalid.
 func Member(pointer, code, format string, args ...any) error {
 	return Fields{{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)}}.Err()
 }
 
-// Fields collects what is wrong with a body, so that all of it is answered at once.
+// Fields collects the errors of a body, so that the caller gets all of them at once.
 type Fields []Field
 
 // Add notes that the member at pointer is wrong, unless something was noted of it already: the first reason is
@@ -117,7 +117,7 @@ func (f *Fields) Add(pointer, code, format string, args ...any) {
 	}
 }
 
-// has tells whether something is wrong with the member at pointer.
+// has tells whether the member at pointer has an error.
 func (f Fields) has(pointer string) bool {
 	for _, field := range f {
 		if field.Pointer == pointer {
@@ -127,7 +127,7 @@ func (f Fields) has(pointer string) bool {
 	return false
 }
 
-// Err is the Invalid fault that names all fields, or nil if there are none.
+// Err returns the 422 with all fields, or nil if there are none.
 func (f Fields) Err() error {
 	if len(f) == 0 {
 		return nil
@@ -145,16 +145,16 @@ func summary(fields []Field) string {
 	for i, f := range fields {
 		names[i] = strings.TrimPrefix(f.Pointer, "/")
 	}
-	return fmt.Sprintf("%d members are wrong: %s.", len(fields), strings.Join(names, ", "))
+	return fmt.Sprintf("%d members are invalid: %s.", len(fields), strings.Join(names, ", "))
 }
 
 // Problem is the body of every error (RFC 9457).
 type Problem struct {
-	Type      string  `json:"type" example:"about:blank" doc:"the status says it"`
-	Title     string  `json:"title" example:"Unprocessable Entity" doc:"of the status"`
-	Status    int     `json:"status" example:"422"`
-	Detail    string  `json:"detail" example:"speed is required." doc:"for people"`
-	Instance  string  `json:"instance" example:"/port-speed" doc:"the path that was asked for"`
-	RequestID string  `json:"request_id" example:"WN4CH35LOKSBGV" doc:"as the log has it"`
-	Errors    []Field `json:"errors,omitempty"`
+	Type      string  `json:"type" example:"about:blank" doc:"Always about:blank: status and code tell the type."`
+	Title     string  `json:"title" example:"Unprocessable Entity" doc:"The status in words."`
+	Status    int     `json:"status" example:"422" doc:"The HTTP status."`
+	Detail    string  `json:"detail" example:"speed is required." doc:"A message for people."`
+	Instance  string  `json:"instance" example:"/port-speed" doc:"The request's path."`
+	RequestID string  `json:"request_id" example:"WN4CH35LOKSBGV" doc:"The request's id in the log."`
+	Errors    []Field `json:"errors,omitempty" doc:"The errors of members, for status 422."`
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// Write answers with the fault in err and logs, once, what the caller is not told. Of the path it logs the route
-// that the answer's header names, since there may be secrets in what a caller asks for.
+// Write responds with the problem in err, and logs what the caller is not told. Instead of the path, which may contain
+// secrets, it logs the route from the response's header.
 func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	requestID := principal.From(r.Context()).RequestID
 	f := From(err)
-	canceled := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller, who needs no answer
+	canceled := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller is gone and needs no response
 	if (f.Kind == Internal || f.Kind == Unavailable) && !canceled {
 		line := []any{"method", r.Method, "route", w.Header().Get(RouteHeader), "request_id", requestID, "error", err}
 		if f.Kind == Unavailable {
@@ -40,7 +40,7 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 			h["Ratelimit"], h["Ratelimit-Policy"] = []string{name + ";r=0;t=" + wait}, []string{f.Limit}
 		}
 	case TooLarge:
-		h.Set("Connection", "close") // what is left of the body is not read
+		h.Set("Connection", "close") // the rest of the body is not read
 	}
 	h.Set("Content-Type", MediaJSON)
 	if Prefers(r.Header.Get("Accept"), MediaProblem) {
@@ -51,22 +51,22 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 		Instance: r.URL.Path, RequestID: requestID, Errors: f.Fields,
 	})
 	if err != nil {
-		panic(err) // strings and numbers alone
+		panic(err) // impossible: it has only strings and numbers
 	}
 	w.WriteHeader(int(f.Kind))
-	_, _ = w.Write(append(text, '\n')) // a caller who is gone needs no answer
+	_, _ = w.Write(append(text, '\n')) // a caller that is gone needs no response
 }
 
-// RouteHeader tells logs, and the gateway for its metrics, which path of a route a request matched. The gateway passes
-// it on to nobody.
+// RouteHeader tells logs, and the gateway's metrics, which route a request matched. The gateway removes it from
+// responses.
 const RouteHeader = "Ironplane-Route"
 
-// NoSuchPath is the error of a path that no route has.
+// NoSuchPath returns the 404 for a path without a route.
 func NoSuchPath() error { return New(NotFound, "There is no such path.") }
 
-// NotAllowed is the error of a method that a path does not have, but others.
+// NotAllowed returns the 405 for a method that a path lacks.
 func NotAllowed(method string, allow ...string) error {
-	e := New(MethodNotAllowed, "%s is not allowed here, but %s.", method, strings.Join(allow, ", "))
+	e := New(MethodNotAllowed, "%s is not allowed here. Allowed: %s.", method, strings.Join(allow, ", "))
 	e.Allow = allow
 	return e
 }

@@ -1,4 +1,4 @@
-// Package remote is what resources have in common that describe another system: where it is called, and with which key.
+// Package remote has checks for resources that describe another system: its address, and the key to call it.
 package remote
 
 import (
@@ -23,11 +23,11 @@ func IsHeaderValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// RequireKey refuses an edit that moves an agent to another address without the key that it is called with, the member at
-// pointer: a key that is kept, and shown to nobody, would be sent to whom the editor chose.
+// RequireKey refuses an edit that changes a system's address without its key, the member at pointer. Otherwise the
+// stored key, which nobody can read, would be sent to an address of the editor's choice.
 func RequireKey(moved bool, key *secret.String, pointer string) error {
 	if kept := key != nil && key.IsZero(); !moved || !kept {
 		return nil
 	}
-	return problem.Member(pointer, "required", "is required where the address changes that it is sent to")
+	return problem.Member(pointer, "required", "is required if the address changes, because the key is sent there")
 }

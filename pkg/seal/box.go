@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Box seals the secrets that a service has to give away again, such as another system's API key.
+// Box encrypts ("seals") the secrets that a service must be able to read again, such as another system's API key.
 type Box struct {
 	service     string
 	key         *ProcessKey
@@ -18,7 +18,7 @@ type Box struct {
 	seals       []cipher.AEAD // of the generations
 }
 
-// Box makes a service's box.
+// Box returns a service's box.
 func (k *ProcessKey) Box(service string) (*Box, error) {
 	generations, err := k.key(Sealing(service))
 	if err != nil {
@@ -39,7 +39,7 @@ func (k *ProcessKey) Box(service string) (*Box, error) {
 	return b, nil
 }
 
-// Location is where a sealed value stands. At any other place it does not open.
+// Location is where a sealed value is stored. At any other location it cannot be opened.
 type Location struct {
 	Table, Column string
 	ID            int64 // of the row
@@ -50,15 +50,15 @@ func (p Location) bytes() []byte {
 	return append(location, p.Table+"."+p.Column...)
 }
 
-// KeyID begins all that is sealed and signed with the newest key.
+// KeyID returns the first bytes of everything that is sealed or signed with the newest key.
 func (b *Box) KeyID() []byte { return bytes.Clone(b.generations[0].id) }
 
-// Seal seals a value for its place.
+// Seal encrypts a value for its location.
 func (b *Box) Seal(at Location, value secret.String) []byte {
 	return append(bytes.Clone(b.generations[0].id), b.seals[0].Seal(nil, nil, []byte(value.Reveal()), at.bytes())...)
 }
 
-// Open opens what was sealed for this place.
+// Open decrypts a value that was sealed for this location.
 func (b *Box) Open(at Location, sealed []byte) (secret.String, error) {
 	n, err := findGeneration(b.generations, sealed)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *Box) Open(at Location, sealed []byte) (secret.String, error) {
 	value, err := b.seals[n].Open(nil, nil, sealed[idLength:], at.bytes())
 	if err != nil {
 		return secret.String{}, fmt.Errorf(
-			"open %s.%s of row %d: it was altered, or sealed for another place: %w",
+			"open %s.%s of row %d: the value was altered, or sealed for another location: %w",
 			at.Table,
 			at.Column,
 			at.ID,
@@ -77,11 +77,11 @@ func (b *Box) Open(at Location, sealed []byte) (secret.String, error) {
 	return secret.New(string(value)), nil
 }
 
-// Signer is the service's signer of one kind of thing, which its process was given the key for.
+// Signer returns the service's signer for a topic. The service's definition must name the topic in Signs.
 func (b *Box) Signer(topic string) *Signer {
 	s, err := b.key.Signer(Signing(b.service, topic))
 	if err != nil {
-		panic(err) // the service's definition does not say that it signs this
+		panic(err) // the service's definition lacks the topic
 	}
 	return s
 }

@@ -75,13 +75,13 @@ func TestParseProcessKey(t *testing.T) {
 	t.Parallel()
 	good := derive(t, "pxe", seal.Sealing("pxe")).Reveal()
 	for text, says := range map[string]string{
-		"":                                     "begins with ironplane-key-1:",
-		seal.NewMasterKey().Reveal():           "begins with ironplane-key-1:",
-		good + ",":                             "begins with ironplane-key-1:",
-		good[:len(good)-1]:                     "not whole",
-		good[:60] + good[61:] + good[60:61]:    "not whole",
-		strings.Replace(good, "pxe", "net", 1): "not whole",
-		derive(t, "network", seal.Sealing("network")).Reveal(): "it is the key of the process network, and this is pxe",
+		"":                                     "must begin with ironplane-key-1:",
+		seal.NewMasterKey().Reveal():           "must begin with ironplane-key-1:",
+		good + ",":                             "must begin with ironplane-key-1:",
+		good[:len(good)-1]:                     "is incomplete",
+		good[:60] + good[61:] + good[60:61]:    "is incomplete",
+		strings.Replace(good, "pxe", "net", 1): "is incomplete",
+		derive(t, "network", seal.Sealing("network")).Reveal(): "this is the key of the process network, not of pxe",
 	} {
 		_, err := seal.ParseProcessKey(secret.New(text), "pxe")
 		if err == nil || !strings.Contains(err.Error(), says) {

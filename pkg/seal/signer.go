@@ -6,16 +6,16 @@ import (
 	"crypto/sha256"
 )
 
-// Signer signs and checks one kind of thing (HMAC-SHA-256).
+// Signer signs and checks messages for one purpose, by HMAC-SHA-256.
 type Signer struct{ generations []generation }
 
-// Signer makes the signer of this purpose.
+// Signer returns the signer for a purpose.
 func (k *ProcessKey) Signer(p Purpose) (*Signer, error) {
 	generations, err := k.key(p)
 	return &Signer{generations}, err
 }
 
-// Sign answers the signature of a message.
+// Sign returns the signature of a message.
 func (s *Signer) Sign(message []byte) []byte {
 	g := s.generations[0]
 	return append(bytes.Clone(g.id), g.sum(message)...)
@@ -27,8 +27,8 @@ func (g generation) sum(message []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Check tells whether the signature is the message's, and how old the master key is that made it: 0 is the one in
-// use, 1 the one before it. The error is ErrOtherKey.
+// Check tells whether a signature belongs to a message. age is the age of the master key: 0 is the newest one, 1 the one
+// before it. The error is ErrOtherKey if no configured master key was used.
 func (s *Signer) Check(message, signature []byte) (age int, ok bool, err error) {
 	n, err := findGeneration(s.generations, signature)
 	if err != nil {

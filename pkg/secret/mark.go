@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Marked is what marshals as v does, with a mark in place of each of these members, which are named by their path with
-// dots: there is a secret that nobody is shown.
+// Marked returns a value that marshals as v does, with a mark in place of these members, which are named by their path
+// with dots. A mark tells that there is a secret.
 func Marked(v any, members ...string) any {
 	if len(members) == 0 {
 		return v
@@ -21,7 +21,7 @@ type marked struct {
 	members []string
 }
 
-// Unmarked returns what Marked was given; of any other value the value itself.
+// Unmarked returns the value that Marked was called with, and any other value unchanged.
 func Unmarked(v any) any {
 	if m, ok := v.(marked); ok {
 		return m.value
@@ -29,7 +29,7 @@ func Unmarked(v any) any {
 	return v
 }
 
-// MarshalJSON marshals an object.
+// MarshalJSON marshals the value, which must be an object, with its marks.
 func (m marked) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(m.value)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m marked) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// IsMark tells whether a value that was unmarshalled is a mark.
+// IsMark tells whether an unmarshalled value is a mark.
 func IsMark(v any) bool {
 	object, ok := v.(map[string]any)
 	return ok && len(object) == 1 && object["secret"] == true

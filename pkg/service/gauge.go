@@ -9,17 +9,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
 
-// gaugeTimeout is how long a database may take that is asked for a metric.
+// gaugeTimeout is how long the query of a gauge may take.
 const gaugeTimeout = time.Second
 
-// gauge is a metric that is asked for, when it is looked at.
+// gauge is a metric that runs a query when it is collected.
 type gauge struct {
 	db   pg.Querier
 	desc *prometheus.Desc
 	sql  string
 }
 
-// Gauge is a metric that a statement answers, NULL and a failure: it is not there.
+// Gauge returns a metric with the result of a query. If the query fails or returns NULL, there is no metric.
 func Gauge(db pg.Querier, name, help, sql string) prometheus.Collector {
 	return gauge{db, prometheus.NewDesc(name, help, nil, nil), sql}
 }

@@ -15,22 +15,23 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// LostChange is a change that a schema has lost which was restored from a backup, as others know of it.
+// LostChange is a change that a restore from a backup lost, as other services know it.
 type LostChange struct {
 	Type    string // client.edited
 	ID      int64
-	Version int64                                              // that the item got by it
-	Changes map[string]struct{ Before, After json.RawMessage } // by member; nil: nobody knows
+	Version int64                                              // the item's version after the change
+	Changes map[string]struct{ Before, After json.RawMessage } // by member; nil: unknown
 }
 
-// RestoredAccess is something that a lost change had taken away from keys or accounts, and that is there again.
+// RestoredAccess is a right of a key or an account that a lost change had revoked, and that the restore brought back.
 type RestoredAccess struct {
-	Description string                              // API key 7 (billing) was deleted
-	Revoke      func(context.Context, *pg.Tx) error // takes it away again, and records that
+	Description string                              // such as "API key 7 (billing) was deleted"
+	Revoke      func(context.Context, *pg.Tx) error // revokes it again, and records that
 }
 
-// FindRestoredAccounts finds accounts that came back. kind is their table, which has the columns version, name and disabled, and
-// what their changes are called; their view is kind_view. One that was edited as nobody knows is disabled.
+// FindRestoredAccounts returns a function that finds accounts whose rights a restore brought back. kind is the table,
+// with the columns version, name and disabled, and the kind of its changes; the view is kind_view. An account with edits
+// of unknown content is to be disabled.
 func FindRestoredAccounts[T any](kind string) func(context.Context, pg.Querier, []LostChange) ([]RestoredAccess, error) {
 	view := pg.NewView[T](kind + "_view")
 	return func(ctx context.Context, q pg.Querier, lost []LostChange) (all []RestoredAccess, err error) {
@@ -57,10 +58,10 @@ func FindRestoredAccounts[T any](kind string) func(context.Context, pg.Querier, 
 	}
 }
 
-// accountFate is what became of an account.
+// accountFate is what the lost changes did to an account.
 type accountFate struct {
-	deleted, disabled, replaced bool  // replaced: the password
-	maxExplained, maxKnown      int64 // versions: the last that somebody can tell how it came about, and that is known of
+	deleted, disabled, replaced bool  // replaced: it got another password
+	maxExplained, maxKnown      int64 // the highest version with known content, and the highest known version
 }
 
 func (f *accountFate) add(l LostChange) {
@@ -77,7 +78,7 @@ func (f *accountFate) add(l LostChange) {
 	}
 }
 
-// account is one as it is after the restore.
+// account is an account's state after the restore.
 type account[T any] struct {
 	kind     string
 	view     *pg.View[T]
@@ -98,13 +99,13 @@ func (a account[T]) findRestored(f *accountFate) (all []RestoredAccess) {
 		all = append(
 			all,
 			RestoredAccess{
-				Description: label + " was edited, nobody knows how: to take that back is to disable it",
+				Description: label + " had unknown changes: revoking disables it",
 				Revoke:      a.edit("disabled = true"),
 			},
 		)
 	}
 	if f.replaced {
-		all = append(all, RestoredAccess{Description: label + " had got another password", Revoke: a.edit("password_hash = NULL", "password")})
+		all = append(all, RestoredAccess{Description: label + " had another password", Revoke: a.edit("password_hash = NULL", "password")})
 	}
 	return all
 }
@@ -131,7 +132,7 @@ func (a account[T]) delete(ctx context.Context, tx *pg.Tx) error {
 	return err
 }
 
-// edit sets a column. Members that show a secret are marked.
+// edit returns a function that sets a column. It marks members that have secrets in the record.
 func (a account[T]) edit(set string, secrets ...string) func(context.Context, *pg.Tx) error {
 	return func(ctx context.Context, tx *pg.Tx) error {
 		before, err := a.view.Get(ctx, tx, a.id)

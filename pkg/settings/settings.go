@@ -1,5 +1,6 @@
-// Package settings is how processes go by what operators set. The system service keeps the settings; each process that
-// goes by one asks for all of them when it is woken, and now and then, and keeps the last values while system is away.
+// Package settings gives processes the settings that operators make. The system service stores them. Each process that
+// needs one asks for all of them when it is woken, and now and then. It keeps the last values while the system service
+// is away.
 package settings
 
 import (
@@ -16,20 +17,20 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
-// The settings that processes go by, with what they are until a process has heard of them: their defaults.
+// The settings that processes use, with the default that applies until a process has received the value.
 var (
 	SiteName  = Text{"site_name", "Ironplane"}
-	APIURL    = Text{"api_url", ""} // as the processes are configured, like the next ones
+	APIURL    = Text{"api_url", ""} // like the next two, its default is the environment variable
 	ClientURL = Text{"client_url", ""}
 	AdminURL  = Text{"admin_url", ""}
 
 	PasswordLength     = Integer{"security.password_length", 12}
-	KeysPerOwner       = Integer{"security.keys_per_owner", 1000}  // 0: any number
+	KeysPerOwner       = Integer{"security.keys_per_owner", 1000}  // 0: no limit
 	SessionDuration    = Integer{"security.session_duration", 720} // minutes
-	MaxSessionDuration = Integer{"security.session_max", 10080}    // minutes from the login on; 0: as long as it is used
-	VerifyAdmins       = Integer{"security.verify_admins", 0}      // 1: admins sign in with a second factor
-	VerifyPasskeys     = Integer{"security.verify_passkeys", 0}    // 1: security keys ask for a PIN or a finger
-	KeyInQuery         = Integer{"security.key_in_query", 0}       // 1: ?key= is looked at
+	MaxSessionDuration = Integer{"security.session_max", 10080}    // minutes after the login; 0: no limit while the session is used
+	VerifyAdmins       = Integer{"security.verify_admins", 0}      // 1: admins need a second factor
+	VerifyPasskeys     = Integer{"security.verify_passkeys", 0}    // 1: security keys ask for a PIN or a fingerprint
+	KeyInQuery         = Integer{"security.key_in_query", 0}       // 1: API keys are accepted in ?key=
 
 	OwnerRate          = Integer{"limits.owner_rate", 100}
 	OwnerBurst         = Integer{"limits.owner_burst", 200}
@@ -55,13 +56,13 @@ var (
 	SyncChildren = Integer{"pxe.sync_children", 4} // of a file server at a time
 )
 
-// Values are what settings are, by their slugs.
+// Values are the values of settings by slug.
 type Values map[string]string
 
-// Text is a setting that is a text.
+// Text is a setting with a text.
 type Text struct{ Slug, Default string }
 
-// In is what the setting is.
+// In returns the setting's value.
 func (s Text) In(v Values) string {
 	if text, known := v[s.Slug]; known {
 		return text
@@ -69,13 +70,13 @@ func (s Text) In(v Values) string {
 	return s.Default
 }
 
-// Integer is a setting that is a whole number, or one of two: a Checkbox.
+// Integer is a setting with a whole number, or a checkbox with 0 or 1.
 type Integer struct {
 	Slug    string
 	Default int
 }
 
-// In is what the setting is.
+// In returns the setting's value.
 func (s Integer) In(v Values) int {
 	text, known := v[s.Slug]
 	if !known {
@@ -87,21 +88,21 @@ func (s Integer) In(v Values) int {
 	return s.Default
 }
 
-// Variables are what the environment says of settings. It counts when the system service starts for the first time on a
-// schema that has them.
+// Variables are environment variables that initialize settings. They have an effect only when the system service first
+// starts on a schema with these settings.
 type Variables struct {
-	OwnerRate          string `env:"IRONPLANE_OWNER_RATE" setting:"limits.owner_rate" doc:"at the first start: requests a second of an owner. Since then, as of the next ones, the setting counts"`
-	OwnerBurst         string `env:"IRONPLANE_OWNER_BURST" setting:"limits.owner_burst" doc:"the same, at once"`
-	OwnerConcurrency   string `env:"IRONPLANE_OWNER_CONCURRENCY" setting:"limits.owner_concurrency" doc:"the same, under way at a gateway"`
-	AddressRate        string `env:"IRONPLANE_ADDRESS_RATE" setting:"limits.address_rate" doc:"requests a second of an address without a valid key"`
-	AddressBurst       string `env:"IRONPLANE_ADDRESS_BURST" setting:"limits.address_burst" doc:"the same, at once"`
-	AddressConcurrency string `env:"IRONPLANE_ADDRESS_CONCURRENCY" setting:"limits.address_concurrency" doc:"the same, under way at a gateway"`
-	KeyInQuery         string `env:"IRONPLANE_KEY_IN_QUERY" setting:"security.key_in_query" doc:"whether ?key= is looked at, 0 or 1"`
-	KeysPerOwner       string `env:"IRONPLANE_KEYS_PER_OWNER" setting:"security.keys_per_owner" doc:"how many API keys an account can have"`
-	LogDays            string `env:"IRONPLANE_LOG_DAYS" setting:"log.days" doc:"how many days the log is kept"`
+	OwnerRate          string `env:"IRONPLANE_OWNER_RATE" setting:"limits.owner_rate" doc:"Requests a second of an owner. This variable and the following ones only initialize a setting at the first start; change the setting later."`
+	OwnerBurst         string `env:"IRONPLANE_OWNER_BURST" setting:"limits.owner_burst" doc:"Requests of an owner that may arrive at once."`
+	OwnerConcurrency   string `env:"IRONPLANE_OWNER_CONCURRENCY" setting:"limits.owner_concurrency" doc:"Requests in progress of an owner at a gateway."`
+	AddressRate        string `env:"IRONPLANE_ADDRESS_RATE" setting:"limits.address_rate" doc:"Requests a second of an address without a valid key."`
+	AddressBurst       string `env:"IRONPLANE_ADDRESS_BURST" setting:"limits.address_burst" doc:"Requests of an address that may arrive at once."`
+	AddressConcurrency string `env:"IRONPLANE_ADDRESS_CONCURRENCY" setting:"limits.address_concurrency" doc:"Requests in progress of an address at a gateway."`
+	KeyInQuery         string `env:"IRONPLANE_KEY_IN_QUERY" setting:"security.key_in_query" doc:"1: API keys are accepted in ?key=; 0: they are not."`
+	KeysPerOwner       string `env:"IRONPLANE_KEYS_PER_OWNER" setting:"security.keys_per_owner" doc:"The number of API keys that an account can have."`
+	LogDays            string `env:"IRONPLANE_LOG_DAYS" setting:"log.days" doc:"The number of days for which log items are kept."`
 }
 
-// NonEmpty are those that are set, by their names.
+// NonEmpty returns the variables with a value, by name.
 func (v Variables) NonEmpty() map[string]string {
 	set, values := map[string]string{}, reflect.ValueOf(v)
 	for i := range values.NumField() {
@@ -112,18 +113,14 @@ func (v Variables) NonEmpty() map[string]string {
 	return set
 }
 
-// WarnIgnored says of each that is set that it does not count in this process.
+// WarnIgnored logs a warning for each variable with a value, because it has no effect in this process.
 func (v Variables) WarnIgnored(log *slog.Logger) {
 	for name := range v.NonEmpty() {
-		log.Warn(
-			name+" is ignored: it counts where the system service starts for the first time, and then the setting does",
-			"setting",
-			FindSlug(name),
-		)
+		log.Warn("environment variable ignored: change the setting instead", "variable", name, "setting", FindSlug(name))
 	}
 }
 
-// FindSlug is the slug of the setting that a variable spoke of.
+// FindSlug returns the slug of the setting that a variable initializes.
 func FindSlug(name string) string {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Variables]()) {
 		if field.Tag.Get("env") == name {
@@ -134,36 +131,36 @@ func FindSlug(name string) string {
 }
 
 const (
-	// Path is where the system service answers all values to other processes, and identity its copy.
+	// Path is where the system service returns all values to other processes, and identity its copy.
 	Path = "/internal/settings"
-	// ServiceName is the service that has them.
+	// ServiceName is the service that stores the settings.
 	ServiceName = "system"
-	// Changed is what the system service wakes others with when a setting was changed.
+	// Changed is the topic with which the system service wakes others after a setting has changed.
 	Changed = "settings"
-	// CertificateChanged is what it wakes gateways with when they are to go by another certificate.
+	// CertificateChanged is the topic with which it wakes gateways after the certificate has changed.
 	CertificateChanged = "certificate"
-	// interval is how often a process asks that nobody wakes, and askTimeout how long it waits.
+	// interval is how often a process asks without a wake-up. askTimeout is how long a response may take.
 	interval   = time.Minute
 	askTimeout = 3 * time.Second
 )
 
-// Follower knows what the settings are.
+// Follower keeps a process's copy of the settings.
 type Follower struct {
 	Peers mesh.Peers
-	// Last answers what was last heard before this process began, as long as the system service does not answer; nil:
-	// the defaults.
+	// LoadLast returns the values from before this process started. It is used while the system service has not
+	// responded yet; nil: the defaults are used.
 	LoadLast func(context.Context) (Values, error)
-	// Woken has a value when a setting was changed: see wake.Bus; nil: it asks by itself alone.
+	// Woken gets a value when a setting has changed (see wake.Bus); nil: the follower only polls.
 	Woken <-chan struct{}
-	// Interval is how often it asks by itself; 0: every minute.
+	// Interval is how often the follower asks without a wake-up; 0: every minute.
 	Interval time.Duration
-	// Heard is called with values that are others than before; nil: nothing is.
+	// OnChange is called with changed values before they apply; nil: nothing is called.
 	OnChange func(context.Context, Values) error
 
 	values atomic.Pointer[Values]
 }
 
-// Values are what was last heard.
+// Values returns the last values.
 func (f *Follower) Values() Values {
 	if v := f.values.Load(); v != nil {
 		return *v
@@ -171,7 +168,7 @@ func (f *Follower) Values() Values {
 	return nil
 }
 
-// Follow asks until ctx ends or nobody answers.
+// Follow asks for the values until ctx ends or a request fails.
 func (f *Follower) Follow(ctx context.Context) error {
 	tick := time.NewTicker(cmp.Or(f.Interval, interval))
 	defer tick.Stop()
@@ -188,7 +185,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 	}
 }
 
-// Ask asks once. Where nobody answers, and nothing was heard yet, it goes by what was heard last.
+// Ask asks once. If the request fails and there are no values yet, it uses LoadLast.
 func (f *Follower) Ask(ctx context.Context) error {
 	asking, cancel := f.Peers.Limit(ctx, askTimeout)
 	defer cancel()

@@ -8,31 +8,31 @@ import (
 	"text/template/parse"
 )
 
-// builtin are the functions of Go's templates that there are here. The others write values as Go has them, call what they
-// are given, or make texts without a bound.
+// builtin are the functions of Go's templates that are allowed. The others write values in Go's form, call their
+// arguments, or make texts without a bound.
 var builtin = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "date"}
 
 var (
 	boolType   = reflect.TypeFor[bool]()
 	intType    = reflect.TypeFor[int64]()
 	stringType = reflect.TypeFor[string]()
-	// mixedType is that of what can be values of several types.
+	// mixedType is the type of results that can have several types.
 	mixedType = reflect.TypeFor[any]()
-	// groupType is that of the outermost dot, which all structs of the language are together.
+	// groupType is the type of the outermost dot, which combines all structs of the language.
 	groupType = reflect.TypeFor[struct{ group struct{} }]()
 )
 
-// checker goes through a template as it would be run, with types in place of values. Where a type is nil, something was wrong
-// already.
+// checker walks a template as an execution would, with types in place of values. A nil type means that an error was
+// already found.
 type checker struct {
 	language *Language
 	source   string
-	secrets  bool        // may be shown
-	shown    []parse.Pos // the actions that show one
+	secrets  bool        // secrets may be shown
+	shown    []parse.Pos // the actions that show a secret
 	errors   []Error
-	scope    []variable // those that the template makes, the innermost last
+	scope    []variable // the template's own variables, the innermost last
 	depth    int
-	calls    int // the steps of the functions that a pipeline calls
+	calls    int // the steps of the functions in the current pipeline
 }
 
 type variable struct {
@@ -40,7 +40,7 @@ type variable struct {
 	of   reflect.Type
 }
 
-// maxErrors is how many are told at once.
+// maxErrors is how many errors are reported at once.
 const maxErrors = 20
 
 func (c *checker) add(n parse.Node, format string, args ...any) {
@@ -49,13 +49,13 @@ func (c *checker) add(n parse.Node, format string, args ...any) {
 	}
 }
 
-// check parses a template and finds the actions that show secrets, or all that is wrong with it.
+// check parses a template and returns the actions that show secrets, or all errors.
 func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []parse.Pos, errors []Error) {
 	if len(source) > maxSource {
-		return nil, nil, []Error{{1, 1, "it is too long"}}
+		return nil, nil, []Error{{1, 1, "the template is too long"}}
 	}
 	if pos := findTooDeep(source); pos >= 0 {
-		return nil, nil, []Error{errorAt(source, parse.Pos(pos), "parentheses stand too deep in each other")}
+		return nil, nil, []Error{errorAt(source, parse.Pos(pos), "parentheses are nested too deeply")}
 	}
 	tree, others, err := parsed(source)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *Language) check(source string, secrets bool) (_ *parse.Tree, shown []pa
 		c.add(other.Root, "a template cannot define others")
 	}
 	if steps := c.list(tree.Root, groupType); steps > maxSteps && len(c.errors) == 0 {
-		c.add(tree.Root, "its loops stand too deep in each other, or call what takes long too often")
+		c.add(tree.Root, "the template takes too long: loops are nested too deeply, or call slow functions too often")
 	}
 	slices.SortStableFunc(c.errors, func(a, b Error) int {
 		if a.Line != b.Line {
@@ -91,13 +91,13 @@ func parsed(source string) (tree *parse.Tree, others []*parse.Tree, err error) {
 	return tree, others, nil
 }
 
-// list checks nodes that come one after the other, and tells how many steps they take at most.
+// list checks consecutive nodes, and returns how many steps they take at most.
 func (c *checker) list(l *parse.ListNode, dot reflect.Type) (steps int) {
 	if l == nil {
 		return 0
 	}
 	if c.depth++; c.depth > maxDepth {
-		c.add(l, "blocks stand too deep in each other")
+		c.add(l, "blocks are nested too deeply")
 		return 0
 	}
 	outer := len(c.scope)
@@ -135,7 +135,7 @@ func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 	}
 }
 
-// takeSteps are the steps that a node takes whose pipeline was checked just now.
+// takeSteps returns the steps of the pipeline that was just checked, and resets their count.
 func (c *checker) takeSteps() (steps int) {
 	steps, c.calls = 1+c.calls, 0
 	return steps
@@ -152,7 +152,7 @@ func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	case of.Kind() == reflect.Slice:
 		item = of.Elem()
 	default:
-		c.add(n.Pipe, "{{range}} goes through lists alone")
+		c.add(n.Pipe, "{{range}} needs a list")
 	}
 	types := []reflect.Type{item}
 	if len(declared) == 2 {
@@ -160,7 +160,7 @@ func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	}
 	for i, v := range declared {
 		if n.Pipe.IsAssign {
-			c.add(v, "{{range}} makes its own variables, with :=")
+			c.add(v, "{{range}} must declare its variables with :=")
 		}
 		c.scope = append(c.scope, variable{v.Ident[0], types[i]})
 	}
@@ -169,7 +169,7 @@ func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	return min(steps, maxSteps+1) + c.list(n.ElseList, dot)
 }
 
-// action checks what shows a value, or makes a variable.
+// action checks an action that shows a value or declares a variable.
 func (c *checker) action(n *parse.ActionNode, dot reflect.Type) {
 	if len(n.Pipe.Decl) > 0 {
 		c.value(n.Pipe, dot)
@@ -183,13 +183,13 @@ func (c *checker) action(n *parse.ActionNode, dot reflect.Type) {
 	case of == secretType:
 		c.shown = append(c.shown, n.Pos)
 	case of == groupType, of.Kind() == reflect.Struct && of != timeType:
-		c.add(n.Pipe, "this is no text, but %s", c.members(strings.Trim(n.Pipe.String(), " "), of))
+		c.add(n.Pipe, "this is not a text: %s", c.members(strings.Trim(n.Pipe.String(), " "), of))
 	case of.Kind() == reflect.Slice:
-		c.add(n.Pipe, "this is a list: show its items by {{range}}")
+		c.add(n.Pipe, "this is a list: show its items with {{range}}")
 	}
 }
 
-// value checks a pipeline whose value is not shown, and makes its variables.
+// value checks a pipeline whose value is not shown, and declares its variables.
 func (c *checker) value(p *parse.PipeNode, dot reflect.Type) reflect.Type {
 	of := c.commands(p, dot)
 	if of == secretType {
@@ -200,13 +200,14 @@ func (c *checker) value(p *parse.PipeNode, dot reflect.Type) reflect.Type {
 		if !p.IsAssign {
 			c.scope = append(c.scope, variable{v.Ident[0], of})
 		} else if was := c.lookUp(v); was != nil && of != nil && was != of {
-			c.add(v, "%s was something else", v.Ident[0])
+			c.add(v, "%s had a value of another type", v.Ident[0])
 		}
 	}
 	return of
 }
 
-// lookUp is the type of a variable that the template made. The parser lets one be read where it is being made.
+// lookUp returns the type of a variable of the template. The parser accepts variables that are read in their own
+// declaration.
 func (c *checker) lookUp(n *parse.VariableNode) reflect.Type {
 	for _, v := range slices.Backward(c.scope) {
 		if v.name == n.Ident[0] {
@@ -217,7 +218,7 @@ func (c *checker) lookUp(n *parse.VariableNode) reflect.Type {
 	return nil
 }
 
-// commands checks a pipeline, of which each command gets the one before as its last argument.
+// commands checks a pipeline, in which each command gets the result of the one before as its last argument.
 func (c *checker) commands(p *parse.PipeNode, dot reflect.Type) (of reflect.Type) {
 	for i, command := range p.Cmds {
 		var piped []reflect.Type
@@ -233,7 +234,7 @@ func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflec
 	function, ok := n.Args[0].(*parse.IdentifierNode)
 	if !ok {
 		if len(n.Args) > 1 || len(piped) > 0 {
-			c.add(n, "%s is no function", n.Args[0])
+			c.add(n, "%s is not a function", n.Args[0])
 			return nil
 		}
 		return c.argument(n.Args[0], dot)
@@ -262,7 +263,7 @@ func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflec
 	return secretType
 }
 
-// argument checks a value that is no call, but one in parentheses.
+// argument checks a value that is not a call, except one in parentheses.
 func (c *checker) argument(n parse.Node, dot reflect.Type) reflect.Type {
 	switch n := n.(type) {
 	case *parse.DotNode:
@@ -275,7 +276,7 @@ func (c *checker) argument(n parse.Node, dot reflect.Type) reflect.Type {
 		return c.fields(n, c.argument(n.Node, dot), n.Node.String(), n.Field)
 	case *parse.PipeNode:
 		if len(n.Decl) > 0 {
-			c.add(n, "a variable cannot be made here")
+			c.add(n, "a variable cannot be declared here")
 			return nil
 		}
 		return c.commands(n, dot)
@@ -286,15 +287,15 @@ func (c *checker) argument(n parse.Node, dot reflect.Type) reflect.Type {
 	case *parse.BoolNode:
 		return boolType
 	case *parse.NumberNode:
-		if n.IsInt && !strings.ContainsFunc(n.Text, func(r rune) bool { return r != '-' && (r < '0' || r > '9') }) { // no '0', 0x1 and 1e3
+		if n.IsInt && !strings.ContainsFunc(n.Text, func(r rune) bool { return r != '-' && (r < '0' || r > '9') }) { // not '0', 0x1 or 1e3
 			return intType
 		}
 	}
-	c.add(n, "%s is no value of a template", n)
+	c.add(n, "%s is not a value", n)
 	return nil
 }
 
-// fields is the type of a member of a member …
+// fields returns the type of a member at a path.
 func (c *checker) fields(n parse.Node, of reflect.Type, prefix string, path []string) reflect.Type {
 	for _, name := range path {
 		if of == nil {
@@ -330,7 +331,7 @@ func (c *checker) field(of reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// members says what a value has.
+// members describes a value's members.
 func (c *checker) members(prefix string, of reflect.Type) string {
 	if all := memberNames(strings.TrimSuffix(prefix, "."), c.structs(of)...); all != "" {
 		return "there are " + all

@@ -8,7 +8,7 @@ import (
 	"text/template/parse"
 )
 
-// resultType is the type of what a function answers, whatever it is given; nil where that is not known.
+// resultType returns the type of a function's result; nil if it is unknown.
 func (c *checker) resultType(function string) reflect.Type {
 	switch function {
 	case "not", "eq", "ne", "lt", "le", "gt", "ge":
@@ -24,7 +24,7 @@ func (c *checker) resultType(function string) reflect.Type {
 	return nil
 }
 
-// call checks what a function is given.
+// call checks the arguments of a function and returns the type of its result.
 func (c *checker) call(n parse.Node, function string, args []reflect.Type) reflect.Type {
 	custom, known := c.language.functions[function]
 	c.calls += custom.Steps
@@ -39,7 +39,7 @@ func (c *checker) call(n parse.Node, function string, args []reflect.Type) refle
 			c.add(n, "%s takes %s", function, describeParams(signature))
 		}
 	case !slices.Contains(builtin, function):
-		c.add(n, "there is no function %s: there are %s", function, strings.Join(c.functions(), ", "))
+		c.add(n, "there is no function %s. Functions: %s", function, strings.Join(c.functions(), ", "))
 	case function == "and", function == "or":
 		if len(args) == 0 {
 			c.add(n, "%s takes values", function)
@@ -82,7 +82,7 @@ func (c *checker) functions() []string {
 	return slices.Compact(all)
 }
 
-// describeParams is what a function takes, in words.
+// describeParams describes the parameters of a function.
 func describeParams(f reflect.Type) string {
 	labels := map[reflect.Type]string{
 		stringType:                  "a text",

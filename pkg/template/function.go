@@ -6,25 +6,28 @@ import (
 	"reflect"
 )
 
-// maxText is how long a text is, at most, that a function is given or makes: or a template could make one without end.
+// maxText is the maximal length of a function's arguments and of its result, in bytes. Without it a template could make
+// texts without end.
 const maxText = 64 << 10
 
-// Function is one that templates can call.
+// Function is a function that templates can call.
 type Function struct {
-	// Do takes and answers values as variables have them, of which secrets are texts. It may answer an error, too.
+	// Do gets and returns values as variables have them; secrets are texts. It may return an error, too.
 	Do any
-	// Secrets says that it may be given secrets. What it makes of one is a secret.
+	// Secrets is true if arguments may be secrets. The result is then a secret, too.
 	Secrets bool
-	// Hides says that of a secret that is not to be revealed it shows the mark, and nothing that it made of the mark.
+	// Hides is true if the function shows the mark itself for a secret that is not revealed, instead of processing the
+	// mark.
 	Hides bool
-	// Steps is what a call counts for, as a multiple of a node that shows a variable.
+	// Steps is the cost of a call, as a multiple of showing a variable.
 	Steps int
 }
 
-// masked is what stands for a secret that is not to be revealed.
+// masked stands for a secret that is not revealed.
 type masked string
 
-// call is the function as Go's templates call it. How many values it is given, and of which types, was checked.
+// call returns the function in the form that Go's templates call. The number and types of its arguments were checked
+// before.
 func (f Function) call(name string) any {
 	do := reflect.ValueOf(f.Do)
 	return func(values ...any) (any, error) {
@@ -37,7 +40,7 @@ func (f Function) call(name string) any {
 			size += textBytes(args[i])
 		}
 		if size > maxText {
-			return nil, fmt.Errorf("%s is given more than %d bytes", name, maxText)
+			return nil, fmt.Errorf("the arguments of %s have more than %d bytes", name, maxText)
 		}
 		if hidden && f.Hides {
 			return masked(Mark), nil
@@ -47,7 +50,7 @@ func (f Function) call(name string) any {
 			return nil, answers[1].Interface().(error)
 		}
 		if textBytes(answers[0]) > maxText {
-			return nil, fmt.Errorf("%s makes more than %d bytes", name, maxText)
+			return nil, fmt.Errorf("the result of %s has more than %d bytes", name, maxText)
 		}
 		if hidden {
 			return masked(answers[0].String()), nil
@@ -56,7 +59,7 @@ func (f Function) call(name string) any {
 	}
 }
 
-// convert is a value, as templates get it, of the type that a function takes.
+// convert returns a template's value with the type of a function's parameter.
 func convert(value any, of reflect.Type) reflect.Value {
 	switch value := value.(type) {
 	case []any:
@@ -76,7 +79,7 @@ func convert(value any, of reflect.Type) reflect.Value {
 	}
 }
 
-// textBytes is how many bytes the texts have that a value is or holds.
+// textBytes returns the length of all texts in a value.
 func textBytes(v reflect.Value) (n int) {
 	switch v.Kind() {
 	case reflect.String:
@@ -93,5 +96,5 @@ func textBytes(v reflect.Value) (n int) {
 	return n
 }
 
-// Default is for what may be empty: a text instead of it, and it.
+// Default is a function that returns its first argument if the second one is empty, and otherwise the second one.
 var Default = Function{Do: func(instead, text string) string { return cmp.Or(text, instead) }}

@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// FormatErrors are errors in one line.
+// FormatErrors returns errors in one line.
 func FormatErrors(errors []Error) string {
 	lines := make([]string, len(errors))
 	for i, e := range errors {
@@ -18,10 +18,10 @@ func FormatErrors(errors []Error) string {
 	return strings.Join(lines, "; ")
 }
 
-// Table says what the variables are, in Markdown, and of secrets what else there is to know.
+// Table describes the variables in Markdown, with a note about secrets.
 func (l *Language) Table(secretNote string) string {
 	var b strings.Builder
-	b.WriteString("| Variable | What it is |\n|---|---|\n")
+	b.WriteString("| Variable | Description |\n|---|---|\n")
 	for _, v := range l.Variables() {
 		description := v.Doc
 		if v.Secret {
@@ -32,7 +32,7 @@ func (l *Language) Table(secretNote string) string {
 	return b.String()
 }
 
-// Example is a struct of the type of one, with fields as their tags say.
+// Example returns a struct of the same type, with fields as their tags example say.
 func Example(of any) any {
 	example := reflect.New(reflect.TypeOf(of)).Elem()
 	for i := range example.NumField() {

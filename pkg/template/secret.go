@@ -8,15 +8,16 @@ import (
 )
 
 var (
-	// beginsLink ends what stands before a link's address, in quotes.
+	// beginsLink matches the text before a link's address in quotes.
 	beginsLink = regexp.MustCompile(`(?i)<a(\s[^<>]*)?\shref\s*=\s*(["'])$`)
-	// textEscapers and linkEscapers are what html/template puts behind a value that stands as text, and behind one that
-	// begins a link's address.
+	// textEscapers and linkEscapers are the functions that html/template appends to a value in text, and at the
+	// beginning of a link's address.
 	textEscapers = []string{"_html_template_htmlescaper"}
 	linkEscapers = []string{"_html_template_urlfilter", "_html_template_urlnormalizer", "_html_template_attrescaper"}
 )
 
-// findMisplacedSecrets finds the secrets of an escaped template that neither stand as text nor are all of a link's address.
+// findMisplacedSecrets returns an error for each secret of an escaped template that is neither text nor the whole
+// address of a link.
 func findMisplacedSecrets(source string, root *parse.ListNode, secrets []parse.Pos) (invalid []Error) {
 	var walk func(*parse.ListNode)
 	walk = func(l *parse.ListNode) {
@@ -36,7 +37,7 @@ func findMisplacedSecrets(source string, root *parse.ListNode, secrets []parse.P
 				walk(n.ElseList)
 			case *parse.ActionNode:
 				if slices.Contains(secrets, n.Pos) && !isText(n) && !isLink(l.Nodes, i) {
-					invalid = append(invalid, errorAt(source, n.Pos, `a secret stands as text or as <a href="{{…}}">, and nowhere else`))
+					invalid = append(invalid, errorAt(source, n.Pos, `a secret can only be text, or the address in <a href="{{…}}">`))
 				}
 			}
 		}
@@ -45,7 +46,7 @@ func findMisplacedSecrets(source string, root *parse.ListNode, secrets []parse.P
 	return invalid
 }
 
-// escapers are what was put behind an action's value.
+// escapers returns the functions that were appended to an action's value.
 func escapers(n *parse.ActionNode) (all []string) {
 	for _, command := range n.Pipe.Cmds[1:] {
 		all = append(all, command.String())
@@ -55,7 +56,7 @@ func escapers(n *parse.ActionNode) (all []string) {
 
 func isText(n *parse.ActionNode) bool { return slices.Equal(escapers(n), textEscapers) }
 
-// isLink tells whether a node is all of a link's address.
+// isLink tells whether a node is the whole address of a link.
 func isLink(nodes []parse.Node, i int) bool {
 	if !slices.Equal(escapers(nodes[i].(*parse.ActionNode)), linkEscapers) || i == 0 || i == len(nodes)-1 {
 		return false

@@ -6,7 +6,7 @@ import (
 	"text/template/parse"
 )
 
-// syntax is an error of the parser, which says the line, with the place of the action that it is in.
+// syntax returns a parser's error, which only has a line, with the position of its action.
 func syntax(source string, err error) Error {
 	message := err.Error()
 	if found := parserError.FindStringSubmatch(message); found != nil {
@@ -14,7 +14,7 @@ func syntax(source string, err error) Error {
 	}
 	actions := actionsOf(source)
 	unclosed := func(err error) bool { return strings.Contains(err.Error(), "unexpected EOF") }
-	// Up to the action that is wrong the template is right, or lacks the ends of its blocks alone.
+	// Before the invalid action the template is valid, except that the ends of blocks are missing.
 	low, high := 0, len(actions)
 	for low < high {
 		middle := (low + high) / 2
@@ -53,7 +53,7 @@ func firstWord(action string) string {
 	return fields[0]
 }
 
-// action is where an action of a template stands.
+// action is the position of an action in a template.
 type action struct{ start, end int }
 
 var (
@@ -61,7 +61,7 @@ var (
 	inside  = regexp.MustCompile("^{{(?:\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`|'(?:[^'\\\\\n]|\\\\.)*'|[^\"`'}]|}[^}])*}}")
 )
 
-// actionsOf finds the actions of a template. One that is not closed reaches to its end.
+// actionsOf returns the actions of a template. An action without an end reaches to the end of the template.
 func actionsOf(source string) (all []action) {
 	for from := 0; ; {
 		i := strings.Index(source[from:], "{{")
@@ -79,7 +79,8 @@ func actionsOf(source string) (all []action) {
 	}
 }
 
-// findTooDeep is where a template opens too many parentheses at once, -1 where it does not: the parser calls itself for each.
+// findTooDeep returns the position at which a template nests too many parentheses, or -1. The parser is recursive, so
+// this is checked before it runs.
 func findTooDeep(source string) int {
 	for _, a := range actionsOf(source) {
 		depth := 0

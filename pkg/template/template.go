@@ -1,8 +1,8 @@
-// Package template lets operators write Go templates that can show the variables that they are given and do nothing else.
+// Package template lets operators write Go templates that can show their variables and do nothing else.
 //
-// A template is checked when it is saved, without being run: each variable is one of its language, of a type that fits, and
-// what it says takes a bounded number of steps. When it is rendered, it gets maps, texts and numbers alone: there is no
-// method that it could call, and no value that leads to another one.
+// A template is checked without being run when it is saved: each variable must exist with a type that fits, and the
+// number of steps is bounded. Rendering passes maps, texts and numbers only. They have no methods to call, and lead to
+// no other values.
 package template
 
 import (
@@ -25,22 +25,22 @@ import (
 )
 
 const (
-	// maxItems is how many items of a list are rendered at most, and what the bound on steps goes by.
+	// maxItems is how many items of a list are rendered at most. The bound on steps assumes that many.
 	maxItems = 100
-	// maxSteps is how many nodes of a template are run at most.
+	// maxSteps is how many nodes of a template may be executed.
 	maxSteps = 1_000_000
-	// maxDepth is how deep blocks and parentheses stand in each other.
+	// maxDepth is how deep blocks and parentheses can be nested.
 	maxDepth = 30
-	// maxOutput is how many bytes a template makes at most.
+	// maxOutput is the maximal length of a template's output, in bytes.
 	maxOutput = 1 << 20
-	// maxSource is how many bytes a template has at most.
+	// maxSource is the maximal length of a template, in bytes.
 	maxSource = 256 << 10
 )
 
-// ErrTooLong says that a template made more than is taken.
-var ErrTooLong = fmt.Errorf("a template makes at most %d bytes", maxOutput)
+// ErrTooLong means that a template's output exceeds maxOutput.
+var ErrTooLong = fmt.Errorf("the output of a template must have at most %d bytes", maxOutput)
 
-// Error is what is wrong with a template.
+// Error is an error in a template.
 type Error struct {
 	Line, Column int // from 1; columns are characters
 	Message      string
@@ -50,15 +50,15 @@ func (e Error) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
 }
 
-// Language is what templates of one kind can say.
+// Language has the variables and functions of one kind of template.
 type Language struct {
 	variables []reflect.Type // structs; their fields are the variables
 	functions map[string]Function
 	calls     map[string]any // the functions, as Go's templates call them
 }
 
-// NewLanguage makes the language that has the fields of these structs as its variables, and these functions besides
-// comparisons and date. NewLanguage panics where a field's type has none in templates.
+// NewLanguage returns the language with the fields of these structs as variables. Its functions are these, comparisons
+// and date. It panics if templates do not support a field's type.
 func NewLanguage(functions map[string]Function, variables ...any) *Language {
 	l := &Language{
 		functions: functions,
@@ -80,7 +80,7 @@ var (
 	timeType   = reflect.TypeFor[time.Time]()
 )
 
-// checkType panics where templates do not know what to do with values of a type.
+// checkType panics if templates do not support values of a type.
 func checkType(t reflect.Type) {
 	switch {
 	case t == secretType, t == timeType, t.Kind() == reflect.String, t.Kind() == reflect.Bool, t.Kind() == reflect.Int64:
@@ -91,18 +91,18 @@ func checkType(t reflect.Type) {
 			checkType(t.Field(i).Type)
 		}
 	default:
-		panic(fmt.Sprintf("template: %s is no type of variables", t))
+		panic(fmt.Sprintf("template: variables cannot have the type %s", t))
 	}
 }
 
-// Variable is one that templates can show, or a list.
+// Variable is a variable of a language.
 type Variable struct {
-	Name   string // .To.Name; of a list's items .Changes[].Name
-	Doc    string // the field's tag
+	Name   string // .To.Name; for items of a list .Changes[].Name
+	Doc    string // the field's tag doc
 	Secret bool
 }
 
-// Variables are those of the language.
+// Variables returns the language's variables.
 func (l *Language) Variables() (all []Variable) {
 	var add func(prefix string, t reflect.Type)
 	add = func(prefix string, t reflect.Type) {
@@ -125,17 +125,17 @@ func (l *Language) Variables() (all []Variable) {
 	return all
 }
 
-// Template is one that was checked.
+// Template is a checked template.
 type Template struct {
 	language *Language
 	source   string
 	execute  func(io.Writer, any) error
 }
 
-// Text checks a template of text.
+// Text checks a template of plain text.
 func (l *Language) Text(source string) (*Template, []Error) { return l.text(source, true) }
 
-// Open checks a template of text that everybody may see: it shows no secrets.
+// Open checks a template of plain text that everybody may read: it cannot show secrets.
 func (l *Language) Open(source string) (*Template, []Error) { return l.text(source, false) }
 
 func (l *Language) text(source string, secrets bool) (*Template, []Error) {
@@ -150,8 +150,8 @@ func (l *Language) text(source string, secrets bool) (*Template, []Error) {
 	return &Template{l, source, t.Execute}, nil
 }
 
-// HTML checks a template of HTML, in which what variables hold is escaped as it has to be where they stand. A secret
-// stands as text, or is all of a link's address.
+// HTML checks a template of HTML. Values are escaped as their position requires. A secret can be text, or the whole
+// address of a link.
 func (l *Language) HTML(source string) (*Template, []Error) {
 	tree, secrets, invalid := l.check(source, true)
 	if len(invalid) > 0 {
@@ -161,7 +161,7 @@ func (l *Language) HTML(source string) (*Template, []Error) {
 	if err != nil {
 		return nil, []Error{{1, 1, err.Error()}}
 	}
-	// The first execution puts the escaping into the tree, of all branches.
+	// The first execution adds the escaping to all branches of the tree.
 	if err := t.Execute(io.Discard, l.sampleData()); err != nil {
 		return nil, []Error{escapeError(source, err)}
 	}
@@ -173,7 +173,7 @@ func (l *Language) HTML(source string) (*Template, []Error) {
 
 const name = "template"
 
-// escapeError is what is wrong with a template that cannot be escaped.
+// escapeError returns the error of a template that cannot be escaped.
 func escapeError(source string, err error) Error {
 	why, ok := errors.AsType[*htmltemplate.Error](err)
 	switch {
@@ -188,7 +188,7 @@ func escapeError(source string, err error) Error {
 	}
 }
 
-// sampleData is data with each variable empty.
+// sampleData returns data in which each variable is empty.
 func (l *Language) sampleData() map[string]any {
 	empty := make([]any, len(l.variables))
 	for i, t := range l.variables {
@@ -196,13 +196,13 @@ func (l *Language) sampleData() map[string]any {
 	}
 	data, err := l.data(false, empty)
 	if err != nil {
-		panic(err) // it has no lists
+		panic(err) // impossible: it has no long lists
 	}
 	return data
 }
 
-// Render makes what the template says of these variables: values of the structs that the language was made of. Secrets
-// show as a mark, unless they are to be revealed.
+// Render returns the template's output for these variables: values of the structs that the language was made from.
+// Secrets show as Mark, unless reveal is true.
 func (t *Template) Render(reveal bool, variables ...any) (string, error) {
 	data, err := t.language.data(reveal, variables)
 	if err != nil {
@@ -222,12 +222,12 @@ func (t *Template) Render(reveal bool, variables ...any) (string, error) {
 	return out.String(), nil
 }
 
-// executionError is one of Go's templates: line, column in bytes from 0, and what a function failed with.
+// executionError matches an error of Go's templates: the line, the column in bytes from 0, and a function's error.
 var executionError = regexp.MustCompile(
 	`(?s)^template: ` + name + `:(\d+):(\d+): executing "` + name + `" at <.*?>: (?:error calling )?(.*)$`,
 )
 
-// failed is what a function failed with, with its place.
+// failed returns the error of a function with its position.
 func (t *Template) failed(line, column, message string) Error {
 	e := Error{Message: message}
 	e.Line, _ = strconv.Atoi(line)
@@ -238,7 +238,7 @@ func (t *Template) failed(line, column, message string) Error {
 	return e
 }
 
-// boundedBuffer keeps what is written up to a length.
+// boundedBuffer stores what is written, up to maxOutput.
 type boundedBuffer struct {
 	bytes.Buffer
 	full bool
@@ -255,7 +255,7 @@ func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
 	all := map[string]any{}
 	for i, v := range variables {
 		if i >= len(l.variables) || reflect.TypeOf(v) != l.variables[i] {
-			return nil, fmt.Errorf("%T are not the variables of this template", v)
+			return nil, fmt.Errorf("the template has no variables of the type %T", v)
 		}
 		fields, err := toPlain(reflect.ValueOf(v), reveal)
 		if err != nil {
@@ -266,13 +266,13 @@ func (l *Language) data(reveal bool, variables []any) (map[string]any, error) {
 	return all, nil
 }
 
-// Mark is shown in a secret's place.
+// Mark is shown in place of a secret.
 const Mark = "[secret]"
 
-// timestamp is a time without the methods of one.
+// timestamp is a time without its methods.
 type timestamp struct{ at time.Time }
 
-// String is how templates show a time, if not by a function.
+// String returns the time as templates show it without a function.
 func (m timestamp) String() string {
 	if m.at.IsZero() {
 		return ""
@@ -280,7 +280,7 @@ func (m timestamp) String() string {
 	return m.at.UTC().Format("2006-01-02 15:04 UTC")
 }
 
-// toPlain is a value as templates get it: without methods, and without a way to another value.
+// toPlain returns a value as templates get it: without methods, and without a way to other values.
 func toPlain(v reflect.Value, reveal bool) (any, error) {
 	switch value := v.Interface().(type) {
 	case secret.String:
@@ -300,7 +300,7 @@ func toPlain(v reflect.Value, reveal bool) (any, error) {
 		return v.Int(), nil
 	case reflect.Slice:
 		if v.Len() > maxItems {
-			return nil, fmt.Errorf("a template is given lists of at most %d items, and not of %d", maxItems, v.Len())
+			return nil, fmt.Errorf("a list in a template has at most %d items, got %d", maxItems, v.Len())
 		}
 		items := make([]any, v.Len())
 		for i := range items {
@@ -311,7 +311,7 @@ func toPlain(v reflect.Value, reveal bool) (any, error) {
 			items[i] = item
 		}
 		return items, nil
-	default: // a struct: the others are refused where the language is made
+	default: // a struct: NewLanguage refuses all others
 		fields := map[string]any{}
 		for i := range v.NumField() {
 			field, err := toPlain(v.Field(i), reveal)
@@ -324,7 +324,7 @@ func toPlain(v reflect.Value, reveal bool) (any, error) {
 	}
 }
 
-// position is where a byte of a text is: its line and the character in it, from 1.
+// position returns the line and the character of a byte in a text, both from 1.
 func position(text string, pos parse.Pos) (line, column int) {
 	before := text[:min(int(pos), len(text))]
 	return strings.Count(before, "\n") + 1, len([]rune(before[strings.LastIndex(before, "\n")+1:])) + 1
@@ -335,7 +335,7 @@ func errorAt(text string, pos parse.Pos, format string, args ...any) Error {
 	return Error{line, column, fmt.Sprintf(format, args...)}
 }
 
-// memberNames are what there is at one level of the variables, for who is told that there is no such one.
+// memberNames lists the variables at one level, for the error about an unknown one.
 func memberNames(prefix string, types ...reflect.Type) string {
 	var all []string
 	for _, t := range types {

@@ -1,6 +1,6 @@
-// Package wake tells those who wait that there is something to do: in this process directly, and in others through
-// Redis. A wake-up says nothing but that somebody should look, so one may be lost: whoever waits also looks by
-// itself now and then. See docs/understand/decisions/0015-wake-ups.md.
+// Package wake tells waiting tasks that there is something to do: directly in this process, and through Redis in others.
+// A wake-up carries no data and may be lost, so every waiting task also polls now and then. See
+// docs/understand/decisions/0015-wake-ups.md.
 package wake
 
 import (
@@ -17,48 +17,48 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Interval is how often somebody looks whom nobody wakes.
+// Interval is how often tasks poll without a wake-up.
 const Interval = time.Minute
 
-// Changes is what a service wakes its consumers with when it has numbered changes.
+// Changes is the topic with which a service wakes its consumers when it has numbered changes.
 const Changes = "changes"
 
 const (
-	// deafInterval is how often everybody is woken while Redis cannot be heard.
+	// deafInterval is how often all listeners are woken while the subscription in Redis is broken.
 	deafInterval = time.Second
-	// gatherInterval is how long the publisher gathers wake-ups after it has sent some.
+	// gatherInterval is how long the publisher gathers wake-ups between two publications.
 	gatherInterval = 10 * time.Millisecond
-	// publishTimeout is how long Redis may take to be told, and retryInterval how long it is left alone if it fails.
+	// publishTimeout is how long a publication may take, and retryInterval the delay after a failed one.
 	publishTimeout, retryInterval = 250 * time.Millisecond, time.Second
-	// silenceTimeout is how long Redis may say nothing until it is asked for a sign of life, and pongTimeout how long
-	// that may take.
+	// silenceTimeout is how long Redis may be silent before it gets a ping, and pongTimeout how long the response may
+	// take.
 	silenceTimeout, pongTimeout = 5 * time.Second, 2 * time.Second
 )
 
-// topic is what somebody waits for: something of a service.
+// topic is what listeners wait for: a named event of a service.
 type topic struct{ service, name string }
 
-// channel is where Redis has what a service wakes others with.
+// channel returns the channel in Redis for a service's wake-ups.
 func channel(service string) string { return "events:" + service }
 
-// Bus is the way between those who wake and those who wait. There is one in each process. Of a nil Bus nobody is woken.
+// Bus carries wake-ups. Each process has one. Nobody is woken through a nil Bus.
 type Bus struct {
-	// Interval is how often everybody is woken besides. Tests set it, so that none waits for the slow look of somebody whom nobody
-	// wakes.
+	// Interval is how often all listeners are woken without a reason; 0 means never. Tests set it, so that none waits
+	// for a slow poll.
 	Interval time.Duration
 
 	client redis.UniversalClient
-	name   string // of this process, by which it knows its own messages
+	name   string // random, so that the process recognizes its own messages
 
 	mu           sync.Mutex
 	listeners    map[topic][]chan struct{}
 	subscription *redis.PubSub // nil: there is none
-	isSubscribed bool          // Redis has said that the subscription stands
+	isSubscribed bool          // Redis has confirmed the subscription
 	unsent       map[topic]bool
-	due          chan struct{} // holds one value where something is unsent
+	due          chan struct{} // holds a value while something is unsent
 }
 
-// New makes a bus by way of a client that cache.Open made. Other processes are reached while Run runs.
+// New returns a bus that uses a client of cache.Open. It reaches other processes while Run runs.
 func New(client redis.UniversalClient) *Bus {
 	return &Bus{
 		client:    client,
@@ -69,8 +69,8 @@ func New(client redis.UniversalClient) *Bus {
 	}
 }
 
-// Listen returns a channel that has a value when somebody has woken those who wait for something of a service since the
-// last value was taken, or may have done so while Redis was not heard.
+// Listen returns a channel that gets a value when a service's topic is woken. It also gets one when a wake-up may have
+// been lost. Wake-ups between two receives count as one.
 func (b *Bus) Listen(service, name string) <-chan struct{} {
 	if b == nil {
 		return nil
@@ -84,12 +84,12 @@ func (b *Bus) Listen(service, name string) <-chan struct{} {
 	if subscription != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 		defer cancel()
-		_ = subscription.Subscribe(ctx, channel(service)) // where that fails, Run subscribes again
+		_ = subscription.Subscribe(ctx, channel(service)) // if this fails, Run subscribes again
 	}
 	return listener
 }
 
-// Wake wakes those who wait for something of a service. It does not wait for Redis.
+// Wake wakes the listeners of a service's topic. It does not wait for Redis.
 func (b *Bus) Wake(service, name string) {
 	if b == nil {
 		return
@@ -115,7 +115,7 @@ func (b *Bus) wakeListeners(t topic) {
 	}
 }
 
-// wakeAll is for when a wake-up may have been lost.
+// wakeAll wakes all listeners, because a wake-up may have been lost.
 func (b *Bus) wakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +124,7 @@ func (b *Bus) wakeAll() {
 	}
 }
 
-// IsSubscribed tells whether wake-ups of other processes are heard, of a nil Bus false.
+// IsSubscribed tells whether wake-ups of other processes arrive. It is false for a nil Bus.
 func (b *Bus) IsSubscribed() bool {
 	if b == nil {
 		return false
@@ -153,7 +153,7 @@ func (b *Bus) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// sleep waits, and tells whether ctx goes on.
+// sleep waits, and returns false if ctx ends first.
 func sleep(ctx context.Context, length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
@@ -165,8 +165,8 @@ func sleep(ctx context.Context, length time.Duration) bool {
 	}
 }
 
-// Repeat calls do, whenever woken has a value, but no more often than every rest, and at the latest when the time is over
-// that do answered, until ctx ends or do fails.
+// Repeat calls do until ctx ends or do fails. It calls do again when woken has a value, but not before minInterval is
+// over, and at the latest after the duration that do returned.
 func Repeat(ctx context.Context, woken <-chan struct{}, minInterval time.Duration, do func(context.Context) (time.Duration, error)) error {
 	for {
 		next, err := do(ctx)
@@ -189,7 +189,7 @@ func Repeat(ctx context.Context, woken <-chan struct{}, minInterval time.Duratio
 	}
 }
 
-// publish sends what is unsent, each topic once however often it was woken meanwhile. What cannot be sent is kept.
+// publish sends wake-ups, each topic once even if it was woken several times. What cannot be sent is sent later.
 func (b *Bus) publish(ctx context.Context) {
 	for {
 		select {
@@ -228,11 +228,11 @@ func (b *Bus) send(ctx context.Context) error {
 	return nil
 }
 
-// receive wakes those who wait as other processes say, until Redis is not heard any more.
+// receive subscribes, and wakes listeners as other processes ask, until the connection to Redis breaks.
 func (b *Bus) receive(ctx context.Context) {
 	subscription := b.client.Subscribe(ctx)
 	defer subscription.Close()
-	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // which ends the wait for a message
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // ends the wait for a message
 	b.mu.Lock()
 	var channels []string
 	for t := range b.listeners {
@@ -272,7 +272,7 @@ func (b *Bus) receive(ctx context.Context) {
 		switch m := received.(type) {
 		case *redis.Message:
 			b.deliver(m)
-		case *redis.Subscription: // what was said before it is lost
+		case *redis.Subscription: // messages from before it are lost
 			b.mu.Lock()
 			b.isSubscribed = true
 			b.mu.Unlock()
@@ -293,7 +293,7 @@ func (b *Bus) deliver(m *redis.Message) {
 		b.wakeListeners(topic{service, name})
 		return
 	}
-	for t := range b.listeners { // an older program does not say what for
+	for t := range b.listeners { // a message of an older version names no topic
 		if t.service == service {
 			b.wakeListeners(t)
 		}

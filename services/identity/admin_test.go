@@ -164,7 +164,7 @@ func TestNoPrivilegeEscalation(t *testing.T) {
 	more, moreKey := newAdmin(t, c, "more", `{"network": {"groups": {"read": true, "write": true}}}`)
 	less, _ := newAdmin(t, c, "less", `{"network": {"groups": {"read": true}}}`)
 
-	lacks := "The account holds what the key lacks: network.groups write."
+	lacks := "The account holds permissions that the key lacks: network.groups write."
 	fewKey.Do("PATCH", path("/admin/%d", more), `{"email": "mine@example.com"}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("PATCH", path("/admin/%d", more), `{"password": "granite sparrow quiver"}`).WantDetail(problem.Forbidden, lacks)
 	fewKey.Do("PATCH", path("/admin/%d/permission", more), `{"network": {"groups": {"write": false}}}`).WantDetail(problem.Forbidden, lacks)
@@ -181,7 +181,7 @@ func TestNoPrivilegeEscalation(t *testing.T) {
 	fewKey.Do("PATCH", path("/auth/key/%d", own), map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", more)}}).
 		WantDetail(problem.Forbidden, lacks)
 
-	grants := "The set grants what the key lacks: network.groups write, system.logs read."
+	grants := "The set grants permissions that the key lacks: network.groups write, system.logs read."
 	grant := `{"network": {"groups": {"write": true}}, "system": {"logs": {"read": true}}}`
 	fewKey.Do("PATCH", path("/admin/%d/permission", few), grant).WantDetail(problem.Forbidden, grants)
 	fewKey.Do("PATCH", path("/admin/%d/permission", less), grant).WantDetail(problem.Forbidden, grants)

@@ -47,7 +47,7 @@ func TestKeyIsBoundByItsMaker(t *testing.T) {
 	c.WithKey(own.Key).Do("GET", "/-/holds/network.groups", nil).Want(403)
 	// A bounded key can neither write to an account that holds more, nor grant what it lacks.
 	bounded.Do("PATCH", path("/admin/%d", anna), `{"password": "a long walk home"}`).WantErrors("/current_password", "wrong")
-	const lacks = "The account holds what the key lacks: "
+	const lacks = "The account holds permissions that the key lacks: "
 	for _, response := range []*testkit.Response{
 		bounded.Do("PATCH", path("/admin/%d/permission", anna), `{"network": {"groups": {"read": false}}}`),
 		bounded.Do("DELETE", path("/admin/%d", anna), nil),

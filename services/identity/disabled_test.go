@@ -64,7 +64,7 @@ func TestWritersDisable(t *testing.T) {
 	_, few := newAdmin(t, c, "few", usersAdmins)
 	more, own := newAdmin(t, c, "more", `{"network": {"groups": {"read": true}}}`)
 	account := path("/admin/%d", more)
-	few.Do("PATCH", account, disable).WantDetail(problem.Forbidden, "The account holds what the key lacks: network.groups read.")
+	few.Do("PATCH", account, disable).WantDetail(problem.Forbidden, "The account holds permissions that the key lacks: network.groups read.")
 	own.Do("PATCH", account, disable).Want(403)
 	own.Do("PATCH", account, enable).Want(200) // it is enabled already
 	own.Do("GET", "/-/holds/network.groups", nil).Want(200)

@@ -289,7 +289,7 @@ func TestSecondFactorPermissions(t *testing.T) {
 	)
 	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).Want(200)
 	c.Do("PATCH", path("/admin/%d/permission", ownerID(t, bound)), `{"network": {"groups": {"read": true}}}`).Want(200)
-	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds what the key lacks: network.groups read.")
+	bound.Do("POST", "/auth/verify/auth", `{"method": 1}`).WantDetail(403, "The account holds permissions that the key lacks: network.groups read.")
 
 	// Removing the factors of an account that has lost them.
 	annaClient.Do("DELETE", path("/client/%d/verify", client), nil).Want(200)

@@ -49,7 +49,7 @@ func TestAgentHealth(t *testing.T) {
 	s.sync(f)
 	s.until(f, "it is filled", done)
 	f.server.Close()
-	got = until(at, failing("it cannot be connected to"))
+	got = until(at, failing("the connection failed"))
 	if h := got.Health; h.Version == nil || len(h.Reports) != 1 {
 		t.Errorf("got the error %s of %+v, want the version and the one report to stay", *h.Error, h)
 	}

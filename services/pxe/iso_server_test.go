@@ -98,10 +98,10 @@ func TestISOServers(t *testing.T) {
 			}
 			whole(&cutting{w, 1000}, r)
 		}, fails: "another range than requested"},
-		"leads-inside":        {serve: leadsTo("http://127.0.0.1/"), fails: "network of one's own"},
-		"leads-inside-by-v6":  {serve: leadsTo("http://[::ffff:127.0.0.1]/"), fails: "network of one's own"},
-		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "network of one's own"},
-		"leads-inside-mapped": {serve: leadsTo("http://[::ffff:169.254.169.254]/"), fails: "network of one's own"},
+		"leads-inside":        {serve: leadsTo("http://127.0.0.1/"), fails: "private network"},
+		"leads-inside-by-v6":  {serve: leadsTo("http://[::ffff:127.0.0.1]/"), fails: "private network"},
+		"leads-to-metadata":   {serve: leadsTo("http://169.254.169.254/latest/meta-data"), fails: "private network"},
+		"leads-inside-mapped": {serve: leadsTo("http://[::ffff:169.254.169.254]/"), fails: "private network"},
 		"leads-out-plainly":   {serve: leadsTo("http://192.88.99.1/"), fails: "http://"},
 		"leads-round": {
 			serve: func(_ int64, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, fails: "redirect",
@@ -181,14 +181,14 @@ func TestISOOfAChangingName(t *testing.T) {
 		return netip.MustParseAddr(forbiddenHost)
 	})
 	is := s.imported(t, "rebound", "http://"+host+":"+port, "")
-	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 ||
+	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "private network") || inside.Load() > 0 ||
 		asked.Load() < 2 {
 		t.Errorf("got %s after %d questions and %d requests to the forbidden address, want it failed after at least 2 and 0",
 			testkit.JSON(is), asked.Load(), inside.Load())
 	}
 	// One that has always led there is refused at once.
 	is = s.imported(t, "inside", "http://"+names.Add(t, func() netip.Addr { return netip.MustParseAddr(forbiddenHost) })+":"+port, "")
-	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "network of one's own") || inside.Load() > 0 {
+	if is.Status != "failed" || is.Error == nil || !strings.Contains(*is.Error, "private network") || inside.Load() > 0 {
 		t.Errorf("got %s and %d requests to the forbidden address, want it failed and 0", testkit.JSON(is), inside.Load())
 	}
 }

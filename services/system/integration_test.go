@@ -173,7 +173,7 @@ func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
 	s := run(t, service.Settings{})
 	_, at, _ := s.createIntegration("Shop", "users.admins read", "users.admins write", "system.integrations write")
 	_, eve := s.addAdmin("system.integrations read", "system.integrations write")
-	const lacks = "The account holds what the key lacks: users.admins read, users.admins write."
+	const lacks = "The account holds permissions that the key lacks: users.admins read, users.admins write."
 	for _, try := range []struct {
 		method, path string
 		body         any
@@ -187,7 +187,7 @@ func TestNoPermissionsGainedByAnIntegration(t *testing.T) {
 	}
 	own := path("/integration/%d/permission", eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID())
 	eve.Do("PATCH", own, `{"users": {"admins": {"read": true}}}`).
-		WantDetail(http.StatusForbidden, "The set grants what the key lacks: users.admins read.")
+		WantDetail(http.StatusForbidden, "The set grants permissions that the key lacks: users.admins read.")
 	eve.Do("PATCH", own, `{"system": {"integrations": {"write": true}}}`).Want(200)
 
 	acting := newPrincipal(principal.Admin, 1, principal.All)

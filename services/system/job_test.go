@@ -108,7 +108,8 @@ func TestJobs(t *testing.T) {
 	unique := service.Job{Kind: "unique", Unique: true}
 	failed := c.addJob(t, "pxe", unique, jobFailed)
 	c.addJob(t, "pxe", unique, "attempt = 0")
-	c.Do("POST", "/system/job/"+failed+"/retry", nil).WantDetail(http.StatusConflict, "Job "+failed+" is there once more, and has not ended.")
+	c.Do("POST", "/system/job/"+failed+"/retry", nil).
+		WantDetail(http.StatusConflict, "Job "+failed+" has the same arguments as another job, which has not ended.")
 	for _, missing := range []string{"network:999", "nobody:1", "17", "network:01", "network:", "network:-1"} {
 		c.Do("GET", "/system/job/"+missing, nil).Want(404)
 		c.Do("POST", "/system/job/"+missing+"/retry", nil).Want(404)

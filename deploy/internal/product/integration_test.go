@@ -181,7 +181,7 @@ func testNoPrivilegeEscalationByAnIntegration(t *testing.T, _ *product.Product, 
 	own := path("/integration/%d", id)
 	key := testkit.Decode[keys.APIKey](shop.Do("GET", "/auth/key/current", nil).Want(200)).ID
 	_, eve := newAdmin(t, c, "eve", `{"system": {"integrations": {"read": true, "write": true}}}`)
-	lacks := "The account holds what the key lacks: users.admins read, users.admins write."
+	lacks := "The account holds permissions that the key lacks: users.admins read, users.admins write."
 	ofShop := map[string]any{"name": "eve's", "owner": map[string]any{"url": own}}
 	for _, try := range []struct {
 		method, path string

@@ -301,8 +301,8 @@ func TestReconcileAccounts(t *testing.T) {
 		schema string
 		want   []string
 	}{
-		{clients.Name, []string{"(deleted Miller) was deleted", "(disabled Miller) was disabled", "(repassed Miller) had got another password"}},
-		{system.Name, []string{"(gone) was deleted", "(stripped) was edited, nobody knows how: to take that back is to disable it"}},
+		{clients.Name, []string{"(deleted Miller) was deleted", "(disabled Miller) was disabled", "(repassed Miller) had another password"}},
+		{system.Name, []string{"(gone) was deleted", "(stripped) had unknown changes: revoking disables it"}},
 	} {
 		i.restore(c.schema, dumps[c.schema])
 		var screen strings.Builder

@@ -1,4 +1,4 @@
-// Package account is what accounts of people have in common: an email address, and a password of which a hash is kept.
+// Package account checks and hashes what accounts of people have in common: an email address and a password.
 package account
 
 import (
@@ -21,17 +21,16 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// maxPasswordBytes is in bytes.
 const maxPasswordBytes = 1024
 
-// CheckEmail notes that a text is no email address.
+// CheckEmail adds a field error if a text is not an email address.
 func CheckEmail(email string, invalid *problem.Fields) {
 	if address, err := mail.ParseAddress(email); err != nil || address.Address != email {
 		invalid.Add("/email", "invalid", "must be an email address such as anna@example.com")
 	}
 }
 
-// CheckPassword notes what is wrong with the form of a new password, which has at least so many characters.
+// CheckPassword adds a field error if a new password is too short or too long. minLength is in characters.
 func CheckPassword(password secret.String, minLength int, invalid *problem.Fields) {
 	text := password.Reveal()
 	switch n := utf8.RuneCountInString(text); {
@@ -42,10 +41,10 @@ func CheckPassword(password secret.String, minLength int, invalid *problem.Field
 	}
 }
 
-// DefaultMemory is what hashing a password takes in KiB, with one pass in one thread: OWASP's first choice.
+// DefaultMemory is the memory for hashing one password, in KiB, with one pass and one thread: OWASP's first choice.
 const DefaultMemory = 46 * 1024
 
-// Hasher hashes passwords with argon2id, a few at a time: each takes memory.
+// Hasher hashes passwords with argon2id. It bounds how many it hashes at the same time, because each needs much memory.
 type Hasher struct {
 	memory uint32 // in KiB
 	slots  chan struct{}
@@ -61,13 +60,13 @@ const (
 	hashTimeout   = 10 * time.Second
 )
 
-// NewHasher makes one for a process, of so much memory in KiB; 0: DefaultMemory. More at a time than there are processors would take
-// memory, and time of others, and be no faster.
+// NewHasher returns a Hasher that uses this much memory for each password, in KiB; 0 means DefaultMemory. It hashes at
+// most one password a processor at a time: more would need memory and not be faster.
 func NewHasher(memory uint32) Hasher {
 	return Hasher{cmp.Or(memory, DefaultMemory), make(chan struct{}, min(maxConcurrent, runtime.GOMAXPROCS(0)))}
 }
 
-// Hash answers the PHC string that is kept of a password.
+// Hash returns the PHC string that is stored for a password.
 func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error) {
 	salt := make([]byte, saltLength)
 	rand.Read(salt)
@@ -78,7 +77,7 @@ func (h Hasher) Hash(ctx context.Context, password secret.String) (string, error
 	return h.encode(salt, sum), nil
 }
 
-// parameters begin what is kept of passwords now.
+// parameters returns the beginning of the PHC strings of passwords that are hashed now.
 func (h Hasher) parameters() string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, h.memory, hashPasses, hashThreads)
 }
@@ -88,15 +87,16 @@ func (h Hasher) encode(salt, sum []byte) string {
 	return h.parameters() + text(salt) + "$" + text(sum)
 }
 
-// IsOutdated tells whether a PHC string was made with other parameters than passwords are hashed with now.
+// IsOutdated tells whether a PHC string has other parameters than passwords are hashed with now.
 func (h Hasher) IsOutdated(phc string) bool { return !strings.HasPrefix(phc, h.parameters()) }
 
-// DummyHash is the PHC string of a password that nobody knows. To compare with it takes what it takes to compare with another one.
+// DummyHash returns a PHC string that no password matches. Comparing with it takes as long as with a real one, so that
+// the time of a response does not tell whether an account exists.
 func (h Hasher) DummyHash() string {
 	return h.encode(make([]byte, saltLength), make([]byte, hashLength))
 }
 
-// Matches tells whether a password is the one that a PHC string was made of.
+// Matches tells whether a PHC string belongs to a password.
 func (h Hasher) Matches(ctx context.Context, password secret.String, phc string) (bool, error) {
 	parts := strings.Split(phc, "$")
 	var version int
@@ -126,7 +126,7 @@ func (h Hasher) sum(
 	select {
 	case h.slots <- struct{}{}:
 	case <-time.After(hashTimeout):
-		return nil, problem.New(problem.Unavailable, "Too many passwords are being checked right now.")
+		return nil, problem.New(problem.Unavailable, "Too many passwords are being checked. Try again in a second.")
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to hash a password: %w", ctx.Err())
 	}

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// minStrength is of zxcvbn's 0 to 4: at least 10^8 guesses.
+	// minStrength is the minimal score of zxcvbn, which goes from 0 to 4. A score of 3 means at least 10^8 guesses.
 	minStrength = 3
-	// maxEstimated is how many characters of a password are looked at: zxcvbn takes more than linear time.
+	// maxEstimated is how many characters of a password zxcvbn estimates. Its time grows faster than the length.
 	maxEstimated = 32
-	// minTermLength is of those of an account that a guesser would try.
+	// minTermLength is the minimal length of an account's terms that an attacker would try.
 	minTermLength = 3
 )
 
-// CheckStrength notes that a new password is too easy to guess for who knows its account's words. What it says holds
-// nothing of the password.
+// CheckStrength adds a field error if a new password is easy to guess for an attacker who knows the account's terms. The
+// error holds no part of the password.
 func CheckStrength(password secret.String, account []string, invalid *problem.Fields) {
 	found := zxcvbn.PasswordStrength(head(password.Reveal()), accountTerms(account))
 	if found.Score < minStrength {
-		invalid.Add("/password", "too_weak", "is too easy to guess: %s; by zxcvbn's estimate it scores %d of 4, and has to score %d: %s",
-			weakness(found.Sequence), found.Score, minStrength, "a few uncommon words in a row do")
+		invalid.Add("/password", "too_weak", "is too easy to guess: %s. Its zxcvbn score is %d of 4, and at least %d is required. Use %s",
+			weakness(found.Sequence), found.Score, minStrength, "a few uncommon words in a row")
 	}
 }
 
-// head is the part that is looked at, in ASCII: in other characters zxcvbn finds no repeats.
+// head returns the part of a password that is estimated, mapped to ASCII: zxcvbn finds no repeats in other characters.
 func head(password string) string {
 	runes := []rune(password)
 	return strings.Map(func(r rune) rune {
@@ -42,7 +42,7 @@ func head(password string) string {
 	}, string(runes[:min(len(runes), maxEstimated)]))
 }
 
-// accountTerms are the words that an account's members are made of, and our own name.
+// accountTerms returns the terms of an account's members, and the product's own name.
 func accountTerms(account []string) []string {
 	terms := []string{"ironplane"}
 	for _, text := range account {
@@ -56,7 +56,7 @@ func accountTerms(account []string) []string {
 	return terms
 }
 
-// weakness says what a guesser would try first: what the longest part of a password is.
+// weakness describes the pattern of a password's longest part, which an attacker would try first.
 func weakness(parts []*match.Match) string {
 	var main match.Match
 	for _, part := range parts {
@@ -68,20 +68,20 @@ func weakness(parts []*match.Match) string {
 	case "dictionary":
 		switch main.DictionaryName {
 		case "user_inputs":
-			return "it has words of its account, or of this installation"
+			return "it contains words of its account or of this installation"
 		case "passwords":
-			return "it is much like a password that many have"
+			return "it resembles a common password"
 		default:
-			return "it is little more than a common word or name"
+			return "it is mostly a common word or name"
 		}
 	case "spatial":
-		return "it follows the rows of a keyboard"
+		return "it follows the keys of a keyboard"
 	case "repeat":
 		return "it repeats itself"
 	case "sequence":
 		return "it is a sequence like abc or 6543"
 	case "date", "regex":
-		return "it is little more than a date"
+		return "it is mostly a date"
 	default:
 		return "it is too short"
 	}

@@ -1,69 +1,70 @@
-// Package credentials is what identity and the service that has an account tell each other of who signs in to it.
+// Package credentials has what identity and the clients service exchange about people who sign in as clients.
 package credentials
 
 import "time"
 
 const (
-	// Path is where the clients service answers who has an address, as ?email= says, or which client it is, as ?id= says.
+	// Path is where the clients service returns the Account with an address (?email=) or of a client (?id=).
 	Path = "/internal/client/credentials"
-	// ChangeKind is the kind of the messages by which identity says what was done with a client's credentials, and WelcomeKind of
-	// those by which the clients service has a new account mailed a link to choose a password by.
+	// ChangeKind is the kind of identity's messages about the use of a client's credentials. WelcomeKind is the kind of
+	// the messages that have identity mail a link for choosing a password to a new account.
 	ChangeKind  = "credentials"
 	WelcomeKind = "welcome"
-	// WelcomeTTL is how long such a link is good.
+	// WelcomeTTL is how long the link in a welcome mail works.
 	WelcomeTTL = 72 * time.Hour
-	// FreshLoginTTL is how long after a login nobody is asked for the password once more, and how long a confirmed code counts.
+	// FreshLoginTTL is how long after a login no password has to be repeated, and how long a confirmed code counts.
 	FreshLoginTTL = 10 * time.Minute
-	// ConfirmedPath is where identity answers whether a key, whose id follows, has confirmed a second factor's code within the last minutes.
+	// ConfirmedPath is where identity tells whether a key has recently confirmed a second factor's code. The key's id
+	// follows the path.
 	ConfirmedPath = "/internal/confirmed"
-	// UnverifiedPath is where identity answers whether there are admins who could not sign in with a second factor.
+	// UnverifiedPath is where identity tells whether there are admins who could not sign in with a second factor.
 	UnverifiedPath = "/internal/unverified-admins"
 )
 
-// Confirmed is the answer.
+// Confirmed is the response at ConfirmedPath.
 type Confirmed struct {
 	Confirmed bool `json:"confirmed"`
 }
 
-// Unverified is which of those who are not disabled and have no verified authenticator there are.
+// Unverified is the response at UnverifiedPath. It counts enabled admins without a verified authenticator.
 type Unverified struct {
 	Any            bool `json:"any"`
-	WithoutAddress bool `json:"without_address"` // and with a password
+	WithoutAddress bool `json:"without_address"` // one of them has a password and no email address
 }
 
-// Account is an account as somebody who signs in has it; the zero Account is nobody's.
+// Account is a client's account as a login needs it. The zero Account means that there is none.
 type Account struct {
 	ID       int64  `json:"id"`
 	Name     string `json:"name"`
 	First    string `json:"first"`
 	Last     string `json:"last"`
 	Email    string `json:"email"`
-	Hash     string `json:"hash"` // of the password, as account.Hasher makes it; empty: no login by password
+	Hash     string `json:"hash"` // of the password, by account.Hasher; empty: no login by password
 	Disabled bool   `json:"disabled"`
 	Require  bool   `json:"require"` // a second factor
 	Version  int64  `json:"version"` // of the address and the password
-	Claimed  bool   `json:"claimed"` // by whom it is for
+	Claimed  bool   `json:"claimed"` // its owner has signed in or chosen a password
 	SignedIn bool   `json:"signed_in"`
-	Unproven bool   `json:"unproven"` // it has changed its address itself, and nobody has shown since that he reads what comes there
+	Unproven bool   `json:"unproven"` // the client changed its address, and has not yet proved that mail there reaches it
 }
 
-// What was done.
+// The actions of a Change.
 const (
 	SignedIn = "signed in"
-	Linked   = "linked" // by a link that the account made of itself
+	Linked   = "linked" // signed in by a link that the account itself requested
 	Password = "password"
-	Rehashed = "rehashed" // the same password
+	Rehashed = "rehashed" // the same password, with newer parameters
 )
 
-// Change is what was done with a client's credentials. Where it is about a password, the message's secret is its hash.
+// Change tells what was done with a client's credentials. If a password was hashed, the message's secret is the hash.
 type Change struct {
 	Client  int64  `json:"client"`
-	Version int64  `json:"version"` // of the credentials that it was done with: where they were changed since, it counts no more
+	Version int64  `json:"version"` // of the credentials that were used: a Change of an older version has no effect
 	Action  string `json:"what"`
-	Proven  bool   `json:"proven"` // that its mailbox is his who did it
+	Proven  bool   `json:"proven"` // the person has proved that mail to the account's address reaches them
 }
 
-// Welcome is a new account.
+// Welcome asks for a welcome mail to a new account.
 type Welcome struct {
 	Client int64 `json:"client"`
 }

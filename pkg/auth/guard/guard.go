@@ -1,4 +1,4 @@
-// Package guard decides who may use a route.
+// Package guard decides which callers may use a route.
 package guard
 
 import (
@@ -9,23 +9,22 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Guard decides whether a call may use a route. There is no route without one.
+// Guard decides whether a call may use a route. Every route has one.
 type Guard interface {
-	// Check answers nil, or the Unauthenticated or Forbidden fault that the caller gets. id is the number that
-	// the path names its item by, 0 where it names none.
+	// Check returns nil, or the 401 or 403 for the caller. id is the item's number in the path, 0 if the path has none.
 	Check(c *principal.Call, a permission.Access, id int64) error
-	// String is the guard as the policy and the API document print it.
+	// String returns the guard as the policy and the API document print it.
 	String() string
 }
 
-// Has lets those through who hold the permission.
+// Has admits callers that hold the permission.
 func Has(p permission.Permission) Guard { return has(p) }
 
 type has permission.Permission
 
 func (h has) String() string { return permission.Permission(h).String() }
 
-// Check compares with what the key's owner holds.
+// Check compares the permission with those of the key.
 func (h has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	if err := AnyKey.Check(c, a, 0); err != nil {
 		return err
@@ -36,15 +35,16 @@ func (h has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	return nil
 }
 
-// CheckGrantable refuses what a key does not hold, naming it: nobody gives, or writes to who has, more than he holds.
+// CheckGrantable returns a 403 that names the grants in wanted that the key does not hold. Nobody can grant more than
+// they hold, or change an account that holds more. action begins the error's text.
 func CheckGrantable(holds, wanted principal.Grants, action string) error {
 	if missing := wanted &^ holds; missing != 0 {
-		return problem.New(problem.Forbidden, "%s what the key lacks: %s.", action, strings.Join(missing.Names(), ", "))
+		return problem.New(problem.Forbidden, "%s permissions that the key lacks: %s.", action, strings.Join(missing.Names(), ", "))
 	}
 	return nil
 }
 
-// AnyKey lets every valid key through: the route's function decides what it sees.
+// AnyKey admits every valid key. The route's function decides which items it sees.
 var AnyKey Guard = anyKey{}
 
 type anyKey struct{}
@@ -56,17 +56,17 @@ func (anyKey) Check(c *principal.Call, a permission.Access, _ int64) error {
 		return err
 	}
 	if c.Principal == nil {
-		return problem.New(problem.Unauthenticated, "The request carries no API key.")
+		return problem.New(problem.Unauthenticated, "An API key is required. Send it as Authorization: Bearer <key>.")
 	}
 	return nil
 }
 
-// EveryKey lets every valid key through, to what all callers see alike.
+// EveryKey admits every valid key to data that is the same for all callers.
 var EveryKey Guard = everyKey{}
 
 type everyKey struct{ anyKey }
 
-// Public lets everybody through who comes by the gateway.
+// Public admits every request that comes through the gateway, with or without a key.
 var Public Guard = public{}
 
 type public struct{}
@@ -77,30 +77,31 @@ func (public) Check(c *principal.Call, _ permission.Access, _ int64) error {
 	return Peers(principal.Gateway).Check(c, permission.Read, 0)
 }
 
-// Peers lets these processes of the installation through, and no caller from outside. It guards internal routes.
+// Peers admits these processes of the installation, and no caller from outside. It guards internal routes.
 func Peers(names ...string) Guard { return peers{strings.Join(names, ", ")} }
 
 type peers struct{ names string }
 
 func (p peers) String() string { return "internal: " + p.names }
 
-// Check compares the process at the other end.
+// Check compares the names with the process at the other end.
 func (p peers) Check(c *principal.Call, _ permission.Access, _ int64) error {
 	for name := range strings.SplitSeq(p.names, ", ") {
 		if c.Peer == name && name != "" {
 			return nil
 		}
 	}
-	return problem.New(problem.Forbidden, "This is answered to %s alone.", p.names)
+	return problem.New(problem.Forbidden, "Only these processes can use this route: %s.", p.names)
 }
 
-// IsInternal tells whether a guard lets no caller from outside through.
+// IsInternal tells whether a guard admits only processes of the installation.
 func IsInternal(g Guard) bool {
 	_, ok := g.(peers)
 	return ok
 }
 
-// HasOrClient lets those through who hold the permission, and clients: which items there are for them, the route says.
+// HasOrClient admits callers that hold the permission, and all clients. The route's function decides which items a
+// client sees.
 func HasOrClient(p permission.Permission) Guard { return hasOrClient{has(p)} }
 
 type hasOrClient struct{ has }
@@ -117,7 +118,7 @@ func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) err
 	return g.has.Check(c, a, id)
 }
 
-// HasOrSelf lets those through who hold the permission, and an account of this type to its own record.
+// HasOrSelf admits callers that hold the permission, and an account of this type to its own item.
 func HasOrSelf(p permission.Permission, t principal.OwnerType) Guard { return hasOrSelf{has(p), t} }
 
 type hasOrSelf struct {

@@ -12,24 +12,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// nowLua is, in the scripts, what Redis' own clock shows, in ms: all ages are by that one clock.
+// nowLua sets time and now (in ms) to the clock of Redis. All ages are by that clock, so that differences between
+// machines do not matter.
 const nowLua = `
 	local time = redis.call('TIME')
 	local now = time[1] * 1000 + math.floor(time[2] / 1000)`
 
-// beginScript: KEYS the entry, and where the history stands that its service is in; ARGV a nonce, how long to keep the token in
-// ms, and that history. The token that stands, which is a new one only
-// where there was none, and the time. A token has Redis' time in it: a begin that arrives twice, the second time after a
-// removal, does not bring back the token that the removal took away.
+// beginScript begins a fill. KEYS are the entry, and where its service's history is kept. ARGV are a nonce, how long to
+// keep the token in ms, and the history. It returns the entry's token, which is new only if there was none, and the
+// time. A token contains the time: a repeated beginScript that arrives after a removal does not bring back the removed
+// token.
 var beginScript = redis.NewScript(nowLua + `
 	if redis.call('HGET', KEYS[2], 'history') ~= ARGV[3] then redis.call('HSET', KEYS[2], 'history', ARGV[3]) end
 	redis.call('HSETNX', KEYS[1], 'token', time[1] .. '.' .. time[2] .. '.' .. ARGV[1])
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 	return {redis.call('HGET', KEYS[1], 'token'), string.format('%.0f', now)}`)
 
-// landScript: KEYS the entry; ARGV the token and the time that begin answered, the body, how long to keep it in ms, the
-// signature, and the history. It does nothing where the token is gone, which is what a removal does, or where somebody landed who began
-// later.
+// landScript writes the entry. KEYS is the entry. ARGV are the token and the time that beginScript returned, the body,
+// how long to keep it in ms, the signature, and the history. It does nothing if a removal has deleted the token, or if a
+// fill that began later has already landed.
 var landScript = redis.NewScript(nowLua + `
 	if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
 	local other = tonumber(redis.call('HGET', KEYS[1], 'at') or '')
@@ -46,10 +47,11 @@ type ticket struct {
 	at    int64  // by Redis' clock, in ms
 }
 
-// errClockSkew says that Redis tells another time, so that nothing can be signed with it.
-var errClockSkew = errors.New("the clock of Redis differs from ours")
+// errClockSkew means that the clock of Redis is wrong, so that its time must not be signed.
+var errClockSkew = errors.New("the clock of Redis differs from this machine's")
 
-// Fill answers what read reads and leaves it as the entry, unless that was removed since or Redis is away.
+// Fill returns what read returns, and stores it as the entry, unless the entry was removed since or Redis is
+// unavailable.
 func Fill[T Value](ctx context.Context, s *Store, name string, read func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
@@ -66,7 +68,7 @@ func Fill[T Value](ctx context.Context, s *Store, name string, read func(context
 	if !value.Exists() {
 		keep = FreshTTL
 	}
-	// Whether it lands or not, the value is as good as the question is young: that is how the gateway counts.
+	// An error does not matter: the value is fresh for the caller, who counts its age from the question on.
 	_ = s.land(ctx, name, t, body, keep)
 	return value, nil
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNone says that there is no entry, or none that can be trusted.
+// ErrNone means that there is no entry, or none that can be trusted.
 var ErrNone = errors.New("no entry")
 
-// Get reads an entry that is not older than MaxAge, and that a service filled in the history that it is in now. Its age
-// counts from before the read that filled it. The error is ErrNone where there is no such entry.
+// Get returns an entry and its age, which counts from before the read that filled it. It returns ErrNone if there is no
+// entry, if the entry is older than MaxAge, or if it was filled in another history than its service is in.
 func Get[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
 	return getEntry[T](ctx, s, s.link.Do, service, name)
 }
 
-// GetRequired is Get for who has nobody else to ask.
+// GetRequired does the same for callers that cannot ask anybody else: it asks Redis even while others leave it alone.
 func GetRequired[T Value](ctx context.Context, s *Store, service, name string) (value T, age time.Duration, err error) {
 	return getEntry[T](ctx, s, s.link.DoRequired, service, name)
 }
 
+// doFunc is Link.Do or Link.DoRequired.
 type doFunc func(context.Context, func(context.Context, redis.UniversalClient) error) error
 
 func getEntry[T Value](ctx context.Context, s *Store, ask doFunc, service, name string) (value T, age time.Duration, err error) {
@@ -63,7 +64,7 @@ func getEntry[T Value](ctx context.Context, s *Store, ask doFunc, service, name 
 	}
 	at, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {
-		at = 0 // which nobody signed
+		at = 0 // no signature fits this time
 	}
 	if !s.isSigned(name, history, at, body, signature) || !s.checkClock(clock.Val()) {
 		return value, 0, ErrNone

@@ -1,8 +1,8 @@
-// Package keycache keeps, in Redis, what the gateway needs to know to let a key in: one entry for the key, one for its
-// owner. Each is filled and removed by the service that owns the thing; the gateway only reads, and asks the owner
-// for what is missing. Entries are signed: who can write to Redis and has not the key that signs them makes none.
+// Package keycache keeps in Redis what the gateway needs to admit a key: one entry for the key and one for its owner.
+// The service that owns an item fills and removes its entry. The gateway only reads, and asks the owner for missing
+// entries. Entries are signed, so write access to Redis is not enough to forge one.
 //
-// docs/understand/principals.md says why no order of events lets a revoked key in again.
+// docs/understand/principals.md explains why no order of events lets a revoked key in again.
 package keycache
 
 import (
@@ -22,49 +22,51 @@ import (
 )
 
 const (
-	// FreshTTL is how long an entry is believed.
+	// FreshTTL is how long an entry is trusted.
 	FreshTTL = 5 * time.Second
-	// MaxAge is how old an entry may be that stands in for the service that filled it, where that cannot be asked.
+	// MaxAge is how old an entry may be that replaces a service's response while the service cannot be reached.
 	MaxAge = 5 * time.Minute
-	// fillTimeout is how long a fill may take: its token is kept for that long.
+	// fillTimeout is how long a fill may take. Its token lives that long.
 	fillTimeout = 10 * time.Second
 )
 
-// Purpose is what the key is for that signs entries. Who fills entries has it, and gateways, and nobody else.
+// Purpose is the purpose of the key that signs entries. Only gateways and services that fill entries have it.
 var Purpose = seal.Signing("keycache", "entries")
 
-// Key is the entry of an API key. The zero Key says that there is none.
+// Key is the entry of an API key. The zero Key means that the key does not exist.
 //
-// A reader ignores members that it does not know. So a new member that takes something away is written only once all
-// gateways know it: they are upgraded before the services that fill it.
+// A reader ignores members that it does not know. So a new member that restricts a key may be written only when all
+// gateways know it: gateways are upgraded before the services that fill it.
 type Key struct {
 	ID      int64             `json:"id,omitempty"`
 	Owner   principal.Owner   `json:"owner,omitzero"`
 	Expires *time.Time        `json:"expires,omitempty"`
-	Bound   *principal.Grants `json:"bound,omitempty"` // the most that the key may do of what its owner may; nil: all of it
-	// Actor is, of an acting session, who made it: it is good as long as he may.
+	Bound   *principal.Grants `json:"bound,omitempty"` // what the key may do at most; nil: all that its owner may
+	// Actor is the account that started an acting session. The key is valid only while the actor has the right to act.
 	Actor principal.Owner `json:"actor,omitzero"`
-	// SignedIn is when the login was that the key's session began with, and Credentials the version of the account's at that time.
+	// SignedIn is when the login was that began the key's session. Credentials is the version of the account's
+	// credentials at that time.
 	SignedIn    time.Time `json:"signed_in,omitzero"`
 	Credentials int64     `json:"credentials,omitempty"`
-	// Networks are those that the key is good from; none: all.
+	// Networks are the networks from which the key can be used; none means all.
 	Networks []netip.Prefix `json:"networks,omitempty"`
 }
 
-// Exists tells whether there is such a key.
+// Exists tells whether the key exists.
 func (k Key) Exists() bool { return k.ID != 0 }
 
 // Owner is the entry of an account that keys belong to.
 type Owner struct {
-	Active bool             `json:"active"` // false: there is none, or it may not be used
+	Active bool             `json:"active"` // false: the account does not exist or is disabled
 	Name   string           `json:"name,omitempty"`
 	Grants principal.Grants `json:"grants,omitempty"`
-	// Credentials is how often address or password were changed, last with the key Kept: of sessions from before that one's goes on.
+	// Credentials counts changes of address and password. Kept is the key that made the last one: of all older
+	// sessions, only that key's goes on.
 	Credentials int64 `json:"credentials,omitempty"`
 	Kept        int64 `json:"kept,omitempty"`
 }
 
-// Within is what o holds within a key's bound.
+// Within returns the owner's grants within a key's bound.
 func (o Owner) Within(bound *principal.Grants) principal.Grants {
 	if bound == nil {
 		return o.Grants
@@ -72,47 +74,47 @@ func (o Owner) Within(bound *principal.Grants) principal.Grants {
 	return o.Grants & *bound
 }
 
-// Exists tells whether there is such an account.
+// Exists tells whether the account exists and is enabled.
 func (o Owner) Exists() bool { return o.Active }
 
-// Imports is the entry that says whether there are keys that were not made here.
+// Imports is the entry that tells whether there are imported keys, which other systems issued.
 type Imports struct {
 	Any bool `json:"any"`
 }
 
-// Exists is true: the answer is always worth keeping.
+// Exists returns true: the response is always worth keeping.
 func (Imports) Exists() bool { return true }
 
-// Value is what an entry says.
+// Value is the content of an entry.
 type Value interface {
-	// Exists tells whether the thing does. That it does not is kept for no longer than it is believed: anybody can
-	// ask for what does not exist.
+	// Exists tells whether the item exists. An entry of a missing item lives only for FreshTTL, because anybody can ask
+	// for items that do not exist.
 	Exists() bool
 }
 
-// The names of entries, and below /internal/ the paths at which their owners fill them.
+// The names of entries. Their owners fill them at the same paths below /internal/.
 
-// KeyName is the entry of the key with this hash, in hexadecimal.
+// KeyName returns the name of a key's entry by the key's hash, in hexadecimal.
 func KeyName(hash string) string { return "key/" + hash }
 
-// OwnerName is the entry of an owner.
+// OwnerName returns the name of an owner's entry.
 func OwnerName(o principal.Owner) string { return fmt.Sprintf("owner/%s/%d", o.Type, o.ID) }
 
-// UsagePath is where gateways tell identity which keys were used.
+// UsagePath is where gateways report to identity which keys were used.
 const UsagePath = "/internal/key-uses"
 
-// ImportsName is the entry about imported keys.
+// ImportsName is the name of the entry Imports.
 const ImportsName = "imports"
 
-// kindOf is a name without what it names: the hash of a key belongs in no log.
+// kindOf returns the first part of an entry's name. The rest may be the hash of a key, which belongs in no log.
 func kindOf(name string) string {
 	before, _, _ := strings.Cut(name, "/")
 	return before
 }
 
-// Store is the entries.
+// Store reads, fills and removes entries.
 type Store struct {
-	service  string // who fills by it, and in which history
+	service  string // the service that fills entries, and its history
 	history  string
 	link     *cache.Link
 	signer   *seal.Signer
@@ -120,30 +122,30 @@ type Store struct {
 	skewed   *distrust
 }
 
-// NewStore uses a Redis, by a client that cache.Open made. The signer is that of Purpose.
+// NewStore returns a store that uses a client of cache.Open. The signer must have the purpose Purpose.
 func NewStore(client *cache.Client, signer *seal.Signer, log *slog.Logger) *Store {
 	return &Store{
 		link: cache.NewLink(client, "principals", log), signer: signer,
-		unsigned: &distrust{log: log, warning: "Redis holds an entry that none of those signed who fill entries: it counts as none"},
-		skewed:   &distrust{log: log, warning: "Redis' clock and ours differ by more than a minute: entries count as none"},
+		unsigned: &distrust{log: log, warning: "entry in Redis has an invalid signature and is ignored"},
+		skewed:   &distrust{log: log, warning: "clock of Redis differs by more than a minute: entries are ignored"},
 	}
 }
 
-// IsUp tells whether Redis answered when it was last asked.
+// IsUp tells whether the last request to Redis succeeded.
 func (s *Store) IsUp() bool { return s.link.IsUp() }
 
-// Metrics are what operators may know of who reads entries.
+// Metrics returns the metrics of a store that reads entries.
 func (s *Store) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.unsigned.metric("signature"), s.skewed.metric("clock")}
 }
 
 const keySpace = "entry:"
 
-// historyKey is where the history stands that a service is in.
+// historyKey returns the key under which Redis has a service's history.
 func historyKey(service string) string { return keySpace + "history/" + service }
 
-// Bind binds what is filled from now on to the history that the service's schema is in. What was filled in another one,
-// which is what it knew before it was restored from a backup, counts as none once Redis is told: here, or by a fill.
+// Bind sets the service and the history of its schema for all later fills. Entries that were filled in another history,
+// before a restore from a backup, are ignored as soon as Redis has the new one: from here, or from the next fill.
 func (s *Store) Bind(ctx context.Context, service, history string) {
 	s.service, s.history = service, history
 	_ = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {

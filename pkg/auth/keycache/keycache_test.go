@@ -125,8 +125,8 @@ func TestFill(t *testing.T) {
 // filler is the service that fills the entries.
 const filler = "identity"
 
-// What a service filled before it was restored counts as none, however late it lands, as soon as Redis is told of the
-// service's history, and as long as it is not forgotten.
+// An entry from before its service was restored is ignored as soon as Redis has the service's new history, however late
+// the entry lands.
 func TestAnotherHistory(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		s.Bind(t.Context(), filler, "before")
@@ -147,7 +147,7 @@ func TestAnotherHistory(t *testing.T) {
 			fillWith(t, after, reads(no))
 			want(t, reading, no, nil)
 		}
-		fillWith(t, s, reads(yes)) // by who has not noticed yet
+		fillWith(t, s, reads(yes)) // by an instance that still has the old history
 		if err := r.HSet(t.Context(), historyKey(filler), "history", "after").Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// retryInterval is how long Remove waits before it tells Redis again.
+// retryInterval is how long Remove waits before it tries again.
 const retryInterval = 100 * time.Millisecond
 
-// Remove makes sure that what was read before now is not believed any more: with the entries go their tokens, without
-// which no fill lands that began before. Where Redis cannot be told, it waits until every entry that may stand is too
-// old to be believed, and has then kept its word, too.
+// Remove makes sure that nobody trusts what was read before now. It deletes the entries with their tokens, so that no
+// fill lands that began before. If Redis cannot be reached, Remove waits until all entries that may exist are older than
+// FreshTTL, so they are not trusted either.
 func (s *Store) Remove(ctx context.Context, names ...string) error {
 	old := time.NewTimer(FreshTTL + maxDrift)
 	defer old.Stop()
@@ -31,7 +31,7 @@ func (s *Store) Remove(ctx context.Context, names ...string) error {
 	}
 }
 
-// maxDrift is by how much Redis' clock may run slow against ours within FreshTTL.
+// maxDrift is how much the clock of Redis may run slow against this machine's within FreshTTL.
 const maxDrift = 50 * time.Millisecond
 
 func (s *Store) deleteEntries(ctx context.Context, names []string) error {

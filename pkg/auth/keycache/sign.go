@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// format is the version of what is signed. An entry of another version counts as none.
+	// format is the version of the signed message. Entries of another version are not trusted.
 	format = 2
-	// maxSkew is by how much Redis' clock and ours may differ. It bounds what somebody who answers in Redis' place gains by
-	// telling another time.
+	// maxSkew bounds the difference between the clock of Redis and this machine's. It limits what an attacker gains who
+	// answers in place of Redis with a wrong time.
 	maxSkew = time.Minute
 )
 
-// Signed is what the signature of an entry is of: the history that the service was in which filled it, and when its
-// filling began, by Redis' clock, in ms. No two entries have it in common: all but the last part are of a length that is
-// known.
+// Signed returns the message that an entry's signature covers: format, name, history, the time at which the fill began
+// (by the clock of Redis, in ms), and body. Names and histories are preceded by their length, so no two entries have the
+// same message.
 func Signed(name, history string, at int64, body []byte) []byte {
 	message := make([]byte, 0, 1+4+len(name)+4+len(history)+8+len(body))
 	message = append(message, format)
@@ -31,7 +31,7 @@ func Signed(name, history string, at int64, body []byte) []byte {
 	return append(message, body...)
 }
 
-// isSigned tells whether the entry was signed by who fills entries.
+// isSigned tells whether a service that fills entries signed this one.
 func (s *Store) isSigned(name, history string, at int64, body, signature []byte) bool {
 	_, ok, err := s.signer.Check(Signed(name, history, at, body), signature)
 	if err != nil || !ok {
@@ -41,7 +41,7 @@ func (s *Store) isSigned(name, history string, at int64, body, signature []byte)
 	return true
 }
 
-// checkClock tells whether Redis' clock shows the time.
+// checkClock tells whether the clock of Redis agrees with this machine's.
 func (s *Store) checkClock(clock time.Time) bool {
 	if time.Since(clock).Abs() > maxSkew {
 		s.skewed.report()
@@ -50,7 +50,8 @@ func (s *Store) checkClock(clock time.Time) bool {
 	return true
 }
 
-// distrust counts what was not believed for one reason, and says it once, until it has not happened for a while.
+// distrust counts entries that were not trusted for one reason. It logs a warning when it happens for the first time
+// after a while.
 type distrust struct {
 	count   atomic.Uint64
 	last    atomic.Int64 // Unix time in ns
@@ -61,11 +62,11 @@ type distrust struct {
 func (d *distrust) metric(reason string) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ironplane_keycache_distrusted_total", ConstLabels: prometheus.Labels{"reason": reason},
-		Help: "Entries in Redis that counted as none: they were not signed by who fills entries, or Redis' clock is not ours.",
+		Help: "Entries in Redis that were ignored because their signature is invalid, or because the clock of Redis is wrong.",
 	}, func() float64 { return float64(d.count.Load()) })
 }
 
-// quietInterval is for how long it does not happen any more when it is said again.
+// quietInterval is how long it must not have happened for the next warning.
 const quietInterval = time.Minute
 
 func (d *distrust) report() {

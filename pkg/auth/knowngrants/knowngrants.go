@@ -50,7 +50,8 @@ func Learn(ctx context.Context, tx *pg.Tx) (Extension, error) {
 	return e, nil
 }
 
-// Apply returns a set as the extension leaves it: one that held everything holds what is new, too.
+// Apply returns a stored set of permissions as the extension leaves it. A set that held all earlier grants gets the
+// added ones, too.
 func (e Extension) Apply(set principal.Grants) principal.Grants {
 	if set.Holds(e.Earlier) {
 		return set | e.Added
@@ -58,8 +59,9 @@ func (e Extension) Apply(set principal.Grants) principal.Grants {
 	return set
 }
 
-// Extend adds what is new to the column permissions of each row of a table that held everything. The column name has what a
-// row is called. Each such row is recorded as an edit of the part permission of an item of this kind and with this target.
+// Extend adds the new grants to the column permissions of each row of a table that held all earlier ones. The column
+// name holds the rows' label. Each changed row is recorded as an edit of the part permission of an item of this kind,
+// with this target.
 func (e Extension) Extend(ctx context.Context, tx *pg.Tx, table, name, kind string, target pg.Target) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE `+table+` SET version = version + 1, permissions = permissions || $2::text[]

@@ -10,8 +10,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// Confirm tells whether a password is the calling account's, of which db keeps a hash, unless it was guessed too often. A
-// wrong one is recorded.
+// Confirm tells whether a password is that of the calling account, whose hash db stores. A wrong password is recorded.
+// Too many of them are refused with a 429.
 func (l *Lockouts) Confirm(
 	ctx context.Context,
 	db *pg.DB,
@@ -44,7 +44,7 @@ func (l *Lockouts) Confirm(
 	})
 }
 
-// refused is what stands in the record of a wrong password.
+// refused is the content of the record of a wrong password.
 type refused struct {
 	Member string `json:"member"`
 }

@@ -1,5 +1,5 @@
-// Package lockout bounds how often secrets are guessed. A guess is counted before it is compared, so however many come
-// at once, no more than the limit are compared; a right one is given back.
+// Package lockout bounds how often secrets can be guessed. A guess is counted before it is compared, so simultaneous
+// guesses cannot exceed the limit. A right guess is not counted in the end.
 package lockout
 
 import (
@@ -13,26 +13,26 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Duration is how long a lockout lasts, and failures count from the first.
+// Duration is how long a lockout lasts, and how long wrong guesses count from the first one on.
 const Duration = 15 * time.Minute
 
 // DeviceDuration is the Duration of guesses from known devices.
 const DeviceDuration = time.Hour
 
-// The limits are how many wrong guesses there may be.
+// The limits are how many wrong guesses are allowed within the duration.
 const (
 	MaxPerNameAndAddress = 5
 	MaxPerKey            = 5
 	MaxPerAddress        = 50
 	MaxPerName           = 100
 	MaxFromDevices       = 50 // of all known devices of an account, within DeviceDuration
-	MaxCodes             = 20 // second factors' of an account, whatever they are for
+	MaxCodes             = 20 // of an account's second factors, for all purposes together
 )
 
-// Guess is whose secret is guessed, and by whom.
+// Guess tells whose secret is guessed, and from where.
 type Guess struct {
-	Name    string     // of the account that is tried, alike whether there is one: no secret
-	Address netip.Addr // of the caller; of IPv6 its /64 counts
+	Name    string     // of the account, whether or not it exists; not a secret
+	Address netip.Addr // of the caller; an IPv6 address counts as its /64
 	Key     int64      // the calling key; 0: none
 
 	// KnownDevice is true if the account has signed in from the caller's device. Such guesses have a count of their own, so that
@@ -46,8 +46,8 @@ type counter struct {
 	limit int
 	// duration is how long a lockout lasts, and how long guesses count from the first one on.
 	duration time.Duration
-	// forgotten tells whether a right guess shows that the wrong ones were the same person's: of an address or a name that
-	// others use, too, it shows nothing.
+	// resetOnSuccess is true if a right guess shows that the wrong ones were the same person's. It shows nothing if
+	// others share the address or the name.
 	resetOnSuccess bool
 }
 
@@ -59,7 +59,7 @@ func (g Guess) counters() []counter {
 	if g.Address.Is6() {
 		bits = 64
 	}
-	network, _ := g.Address.Prefix(bits) // of an address that is unknown: the zero Prefix, for all of these
+	network, _ := g.Address.Prefix(bits) // all unknown addresses share the zero Prefix
 	all := []counter{
 		{fmt.Sprintf("name %s from %s", g.Name, network), MaxPerNameAndAddress, Duration, true},
 		{fmt.Sprintf("address %s", network), MaxPerAddress, Duration, false},
@@ -71,25 +71,25 @@ func (g Guess) counters() []counter {
 	return all
 }
 
-// Lockouts counts guesses twice: in Redis, for all processes, and in this process, with the same limits. So while Redis is
-// away or slow, there are as many times the limit as processes, and never more.
+// Lockouts counts guesses twice with the same limits: in Redis for all processes, and in this process. While Redis is
+// unavailable, at most the limit times the number of processes are compared.
 type Lockouts struct {
 	shared shared
 	local  *localCounters
 }
 
-// New makes lockouts by a client that cache.Open made.
+// New returns lockouts that use a client of cache.Open.
 func New(client *cache.Client, log *slog.Logger) *Lockouts {
 	return &Lockouts{shared{cache.NewLink(client, "lockouts", log)}, newLocalCounters()}
 }
 
-// Try compares a guess, unless there were too many wrong ones: then the error is a 429, and nothing is compared. Where
-// compare fails the guess does not count.
+// Try calls compare, unless there were too many wrong guesses: then it returns a 429. A guess whose comparison fails
+// with an error does not count.
 func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool, err error)) (right bool, err error) {
 	return l.try(ctx, g.counters(), "passwords", compare)
 }
 
-// TryCode is Try of an account's second factor: who guesses at it has the password already.
+// TryCode does the same for codes of an account's second factors, whose caller already has the password.
 func (l *Lockouts) TryCode(ctx context.Context, account string, compare func() (right bool, err error)) (right bool, err error) {
 	return l.try(ctx, []counter{{"codes of " + account, MaxCodes, Duration, false}}, "codes", compare)
 }
@@ -106,14 +106,18 @@ func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compa
 	if right, err = compare(); right || err != nil {
 		l.local.release(all, right)
 		if away == nil {
-			_ = l.shared.release(ctx, all, right) // where it cannot be, the guess counts as a wrong one until its time is over
+			_ = l.shared.release(ctx, all, right) // if it fails, the guess counts as a wrong one until the counter expires
 		}
 	}
 	return right, err
 }
 
 func tooMany(guesses string, locked time.Duration) error {
-	refused := problem.New(problem.TooManyRequests, "There were too many wrong %s. Try again later.", guesses)
+	refused := problem.New(
+		problem.TooManyRequests,
+		"There were too many wrong %s. Try again when the time in Retry-After has passed.",
+		guesses,
+	)
 	refused.RetryAfter = locked
 	return refused
 }

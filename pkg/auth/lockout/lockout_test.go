@@ -37,7 +37,7 @@ func (m *missed) Handle(context.Context, slog.Record) error { m.Store(true); ret
 
 var network, other = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:0:1::1")
 
-// guesses tells how many of these guesses are compared, each of which is wrong.
+// guesses returns how many of n wrong guesses are compared.
 func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 	t.Helper()
 	var compared atomic.Int32

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// maxCounters bounds how many counters a process keeps; beyond these it forgets, first, those that have ended.
+// maxCounters bounds how many counters a process keeps. Beyond it, expired counters are dropped first.
 const maxCounters = 100_000
 
-// localCounters counts in the process, as shared does in Redis.
+// localCounters counts guesses in this process, as shared does in Redis.
 type localCounters struct {
 	mu     sync.Mutex
 	counts map[string]*count
@@ -48,7 +48,7 @@ func (o *localCounters) reserve(all []counter) (locked time.Duration) {
 	return 0
 }
 
-// evict forgets what has ended, and any others where that is not enough.
+// evict drops expired counters, and any others if that does not make space for more.
 func (o *localCounters) evict(now time.Time, more int) {
 	if len(o.counts)+more <= maxCounters {
 		return

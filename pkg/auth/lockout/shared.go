@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/cache"
 )
 
-// shared counts in Redis.
+// shared counts guesses in Redis.
 type shared struct{ link *cache.Link }
 
 const keySpace = "lockout:"
@@ -31,7 +31,7 @@ var reserveScript = redis.NewScript(`
 	end
 	return 0`)
 
-// releaseScript: KEYS the counters; ARGV of each whether it is forgotten.
+// releaseScript undoes a count. KEYS are the counters. ARGV tells for each whether it is reset.
 var releaseScript = redis.NewScript(`
 	for i, key in ipairs(KEYS) do
 		if ARGV[i] == '1' then
@@ -50,7 +50,8 @@ func names(all []counter) []string {
 	return names
 }
 
-// reserve is for how long still it is locked, or counts a guess. The error says that Redis is away.
+// reserve returns for how long the counters are locked, or counts a guess and returns 0. An error means that Redis is
+// unavailable.
 func (s shared) reserve(ctx context.Context, all []counter) (locked time.Duration, err error) {
 	var args []any
 	for _, c := range all {
@@ -64,7 +65,7 @@ func (s shared) reserve(ctx context.Context, all []counter) (locked time.Duratio
 	return locked, err
 }
 
-// releaseScript undoes a take; a right guess sets those counters back that are forgotten then.
+// release undoes reserve. After a right guess it resets the counters with resetOnSuccess.
 func (s shared) release(ctx context.Context, all []counter, right bool) error {
 	reset := make([]any, len(all))
 	for i, c := range all {

@@ -1,11 +1,11 @@
-// Package permission lists what there is to be allowed.
+// Package permission lists the permissions of the API.
 package permission
 
-// Permission is one entry of the documented set, such as network.entities. What it guards may be read by who holds read
-// on it and changed by who holds write.
+// Permission is one entry of the documented set, such as network.entities. Reading what it guards needs read access to
+// it, changing needs write access.
 type Permission uint8
 
-// The permissions. Their numbers are what processes of different versions tell each other: new ones go at the end.
+// The permissions. Processes of different versions exchange them by number, so new ones go at the end.
 const (
 	NetworkEntities Permission = iota
 	NetworkForward
@@ -23,7 +23,7 @@ const (
 	SystemTheme
 	UsersAdmins
 	UsersClients
-	Count = iota // of them
+	Count = iota // the number of permissions
 )
 
 var names = [Count]string{
@@ -36,10 +36,10 @@ var names = [Count]string{
 
 func (p Permission) String() string { return names[p] }
 
-// Access is what is done to what a permission guards.
+// Access is what a caller does with what a permission guards.
 type Access uint8
 
-// Write does not include read: the documented set has them as two booleans.
+// The accesses. Write does not include Read: the documented set has two booleans.
 const (
 	Read Access = iota
 	Write

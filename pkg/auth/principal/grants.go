@@ -8,21 +8,21 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 )
 
-// Grants is a set of permissions and accesses: what somebody may do.
+// Grants is a set of permissions with their accesses.
 type Grants uint64
 
-// All is everything that there is to hold.
+// All is the set with every permission and access.
 const All Grants = 1<<(2*permission.Count) - 1
 
-// Grant is the set of this one.
+// Grant returns the set with one permission and access.
 func Grant(p permission.Permission, a permission.Access) Grants {
 	return 1 << (2*Grants(p) + Grants(a))
 }
 
-// Holds tells whether all of others is in g.
+// Holds tells whether g contains all of others.
 func (g Grants) Holds(others Grants) bool { return g&others == others }
 
-// grantNames are the names of what single bits grant, such as "network.entities write".
+// grantNames are the names of single bits, such as "network.entities write".
 var grantNames = func() (names [2 * permission.Count]string) {
 	for i := range names {
 		names[i] = permission.Permission(i/2).String() + " " + permission.Access(i%2).String()
@@ -30,7 +30,7 @@ var grantNames = func() (names [2 * permission.Count]string) {
 	return names
 }()
 
-// Names lists what is in the set, as "network.entities write".
+// Names returns the names of what is in the set, such as "network.entities write".
 func (g Grants) Names() []string {
 	names := []string{}
 	for i, name := range grantNames {
@@ -41,7 +41,7 @@ func (g Grants) Names() []string {
 	return names
 }
 
-// ParseGrants reads what Names wrote. A name that this version does not know grants nothing.
+// ParseGrants reads what Names wrote. It ignores names that this version does not know.
 func ParseGrants(names []string) Grants {
 	var g Grants
 	for _, name := range names {
@@ -52,8 +52,8 @@ func ParseGrants(names []string) Grants {
 	return g
 }
 
-// Rewrite returns the names of g, and behind them those of stored that only a newer version knows: an older instance that
-// edits a set beside a newer one must not take away what it does not know.
+// Rewrite returns the names of g, followed by the names in stored that only a newer version knows. So an older instance
+// that edits a set keeps the permissions that it does not know.
 func (g Grants) Rewrite(stored []string) []string {
 	names := g.Names()
 	for _, name := range stored {
@@ -67,7 +67,7 @@ func (g Grants) Rewrite(stored []string) []string {
 // MarshalJSON writes the names, so that what is stored or sent does not depend on the order of the permissions.
 func (g Grants) MarshalJSON() ([]byte, error) { return json.Marshal(g.Names()) }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads names as MarshalJSON wrote them.
 func (g *Grants) UnmarshalJSON(text []byte) error {
 	var names []string
 	if err := json.Unmarshal(text, &names); err != nil {

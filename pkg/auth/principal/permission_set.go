@@ -4,7 +4,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 )
 
-// PermissionSet is the documented form of grants.
+// PermissionSet is a set of grants as the API shows it.
 type PermissionSet struct {
 	Network struct {
 		Entities ReadWrite `json:"entities" doc:"IP entities, and their custom fields."`
@@ -34,13 +34,13 @@ type PermissionSet struct {
 	} `json:"users" doc:"Permissions for accounts."`
 }
 
-// ReadWrite is one permission of a PermissionSet.
+// ReadWrite tells whether one permission is granted, for reading and for writing.
 type ReadWrite struct {
 	Read  bool `json:"read" example:"true" doc:"Whether the holder may view the items."`
 	Write bool `json:"write" example:"false" doc:"Whether the holder may create, edit and delete the items."`
 }
 
-// permissions are the set's members by their permission.
+// permissions returns the set's members by their permission.
 func (s *PermissionSet) permissions() [permission.Count]*ReadWrite {
 	return [...]*ReadWrite{
 		permission.NetworkEntities:    &s.Network.Entities,
@@ -62,7 +62,7 @@ func (s *PermissionSet) permissions() [permission.Count]*ReadWrite {
 	}
 }
 
-// Grants is what the set grants.
+// Grants returns the set as grants.
 func (s *PermissionSet) Grants() Grants {
 	var g Grants
 	for p, member := range s.permissions() {
@@ -76,7 +76,7 @@ func (s *PermissionSet) Grants() Grants {
 	return g
 }
 
-// SetOf is the documented form of grants, with every permission in it.
+// SetOf returns the grants as a PermissionSet with every permission.
 func SetOf(g Grants) PermissionSet {
 	var s PermissionSet
 	for p, member := range s.permissions() {

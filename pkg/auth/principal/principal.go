@@ -1,4 +1,4 @@
-// Package principal says who is calling and what they may do.
+// Package principal tells on whose behalf a request is made, and what it may do.
 package principal
 
 import (
@@ -40,19 +40,20 @@ func ParseOwner(url string) (Owner, bool) {
 	return o, known && err == nil && id > 0 && o.URL() == url
 }
 
-// Principal is who is calling: the owner of the key that came with the request.
+// Principal is the owner of the key that came with a request, and the key's rights.
 type Principal struct {
 	KeyID  int64  `json:"key_id"`
 	Owner  Owner  `json:"owner"`
 	Name   string `json:"name"`
 	Grants Grants `json:"grants"`
-	// Acting says that somebody else uses the account, or that it was come by with a link: it writes no keys, passwords and the like.
+	// Acting is true if another account works as this one, or if the session came from a link. It cannot change keys,
+	// passwords and other credentials.
 	Acting bool `json:"acting,omitempty"`
-	// SignedIn is when the session began that the key is of, with a login; zero: it is of none.
+	// SignedIn is when the login was that began the key's session; zero if the key belongs to no session.
 	SignedIn time.Time `json:"signed_in,omitzero"`
 }
 
-// May tells whether the principal holds the permission with this access.
+// May tells whether the principal holds a permission with this access.
 func (p *Principal) May(wanted permission.Permission, a permission.Access) bool {
 	return p != nil && p.Grants.Holds(Grant(wanted, a))
 }
@@ -60,17 +61,17 @@ func (p *Principal) May(wanted permission.Permission, a permission.Access) bool 
 // Gateway is the peer that vouches for principals.
 const Gateway = "gateway"
 
-// Call is what is known of a request before anything of it is read: which process it came from and, where that
-// is the gateway, whom the gateway found to be calling.
+// Call tells what is known of a request before it is read: the process that sent it and, if that is the gateway, the
+// principal that the gateway found.
 type Call struct {
 	Peer      string     // the process on the other end; empty: unknown, and nothing is allowed
 	Principal *Principal // nil: no key came with the request
 	IP        netip.Addr // the caller's own address
 	RequestID string
-	Agent     string // the program that calls, as it names itself
+	Agent     string // the caller's User-Agent
 }
 
-// Client is the calling client's id; 0 where somebody else calls.
+// Client returns the id of the calling client, or 0 if the caller is not a client.
 func (c *Call) Client() int64 {
 	if c.Principal == nil || c.Principal.Owner.Type != Client {
 		return 0
@@ -80,12 +81,12 @@ func (c *Call) Client() int64 {
 
 type callKey struct{}
 
-// With puts the call into a context. Only what terminates a connection may do so.
+// With returns a context with the call. Only code that terminates a connection may use it.
 func With(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// From is the call of a context; the zero Call, which may do nothing, where there is none.
+// From returns the call of a context. Without one it returns the zero Call, which may do nothing.
 func From(ctx context.Context) *Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return c

@@ -1,6 +1,5 @@
-// Package throttle has callers who have proved nothing wait for one another, and for nobody else: guesses take a quarter of one processor,
-// however
-// many there are, and from however many addresses.
+// Package throttle makes unauthenticated callers wait for each other, and for nobody else. Guesses use at most a quarter
+// of one processor, however many there are and however many addresses they come from.
 package throttle
 
 import (
@@ -12,23 +11,22 @@ import (
 
 const (
 	waitTimeout = 10 * time.Second
-	// restFactor is how many times as long as a guess the rest after it takes. Other processes cost more than is
-	// measured here, so a rest has a minimal length.
+	// restFactor is the length of the rest after a guess, as a multiple of the guess's own duration. The guess also
+	// costs other processes time, which is not measured here, so a rest has a minimal length.
 	restFactor       = 3
 	minRest, maxRest = 2 * time.Millisecond, time.Second
 )
 
-// Queue is where they wait for what takes work.
+// Queue runs the work of unauthenticated callers one at a time.
 type Queue struct{ waiting, running chan struct{} } // semaphores
 
-// NewQueue makes one where so many wait at most.
+// NewQueue returns a Queue in which at most this many callers wait.
 func NewQueue(maxWaiting int) *Queue {
 	return &Queue{waiting: make(chan struct{}, maxWaiting), running: make(chan struct{}, 1)}
 }
 
-// Do does the work of one of them in his turn, and tells whether it proved anything: if not, it was a guess, and the next one's turn comes
-// after
-// a rest. Whose turn does not come, because too many wait or for too long, is told to try again: the error is Unavailable.
+// Do runs work when its turn comes. work tells whether the caller proved something; if it did not, it was a guess, and
+// the next turn starts after a rest. If too many callers wait, or the turn does not come in time, the error is a 503.
 func (q *Queue) Do(ctx context.Context, work func() (proved bool, err error)) (proved bool, err error) {
 	if err := q.wait(ctx); err != nil {
 		return false, err
@@ -62,7 +60,7 @@ func (q *Queue) wait(ctx context.Context) error {
 }
 
 func errBusy(cause error) error {
-	busy := problem.New(problem.Unavailable, "Too many callers wait who have proved nothing yet.").Because(cause)
+	busy := problem.New(problem.Unavailable, "Too many sign-in attempts are in progress. Try again in 5 seconds.").Because(cause)
 	busy.RetryAfter = 5 * time.Second
 	return busy
 }

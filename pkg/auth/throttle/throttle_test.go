@@ -11,7 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// begins are after how long each of these is begun, of which one takes a while, where all come at once.
+// begins returns after how long each of several simultaneous calls begins its work.
 func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool, fails error) (after []time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -19,7 +19,7 @@ func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool,
 	for range number {
 		all.Go(func() {
 			got, err := q.Do(t.Context(), func() (bool, error) {
-				after = append(after, time.Since(began)) // which the race detector sees where two are at work
+				after = append(after, time.Since(began)) // the race detector finds two at the same time
 				time.Sleep(work)
 				return proved, fails
 			})
@@ -32,7 +32,7 @@ func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool,
 	return after
 }
 
-// One is served at a time. A guess is followed by a rest; what was no guess is not.
+// Calls run one at a time. A rest follows a guess, and nothing else.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

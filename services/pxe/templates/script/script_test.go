@@ -66,23 +66,21 @@ func TestCrypt(t *testing.T) {
 // Errors have a line and a column, also those that occur only for one machine.
 func TestErrors(t *testing.T) {
 	t.Parallel()
+	const tooLong = "line 1, column 1: the template takes too long: loops are nested too deeply, or call slow functions too often"
 	for source, want := range map[string]string{
-		"x\n{{.Host.Mac}}":                         "line 2, column 8: there is no .Host.Mac",
-		"{{.Hosts}}":                               "line 1, column 3: there is no .Hosts",
-		"{{if}}":                                   "line 1, column 1: missing value for if",
-		"{{quote .SSHKeys}}":                       "line 1, column 3: quote takes a text",
-		"{{join .SSHKeys \" \"}}":                  "line 1, column 3: join takes a text and a list of texts",
-		"{{upper .Password}}":                      "line 1, column 3: a secret can be shown, and nothing else",
-		"{{if .Password}}{{end}}":                  "line 1, column 6: a secret can be shown, and nothing else",
-		"{{$p := .Password}}":                      "line 1, column 3: a secret can be shown, and nothing else",
-		"{{$p := quote .Password}}":                "line 1, column 3: a secret can be shown, and nothing else",
-		"{{if eq (quote .Password) \"x\"}}{{end}}": "line 1, column 6: a secret can be shown, and nothing else",
-		"{{range .SSHKeys}}{{crypt $.Password}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call what takes " +
-			"long too often",
-		"{{range .SSHKeys}}{{range $.SSHKeys}}{{quote .}}{{end}}{{end}}": "line 1, column 1: its loops stand too deep in each other, or call " +
-			"what takes long too often",
-		strings.Repeat("{{crypt .Password}}", 26): "line 1, column 1: its loops stand too deep in each other, or call " +
-			"what takes long too often",
+		"x\n{{.Host.Mac}}":                              "line 2, column 8: there is no .Host.Mac",
+		"{{.Hosts}}":                                    "line 1, column 3: there is no .Hosts",
+		"{{if}}":                                        "line 1, column 1: missing value for if",
+		"{{quote .SSHKeys}}":                            "line 1, column 3: quote takes a text",
+		"{{join .SSHKeys \" \"}}":                       "line 1, column 3: join takes a text and a list of texts",
+		"{{upper .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if .Password}}{{end}}":                       "line 1, column 6: a secret can be shown, and nothing else",
+		"{{$p := .Password}}":                           "line 1, column 3: a secret can be shown, and nothing else",
+		"{{$p := quote .Password}}":                     "line 1, column 3: a secret can be shown, and nothing else",
+		"{{if eq (quote .Password) \"x\"}}{{end}}":      "line 1, column 6: a secret can be shown, and nothing else",
+		"{{range .SSHKeys}}{{crypt $.Password}}{{end}}": tooLong,
+		"{{range .SSHKeys}}{{range $.SSHKeys}}{{quote .}}{{end}}{{end}}": tooLong,
+		strings.Repeat("{{crypt .Password}}", 26):                        tooLong,
 	} {
 		if _, reason := script.Preseed.Parse(source); !strings.HasPrefix(reason, want) {
 			t.Errorf("%s: got %s, want %s", source, reason, want)
@@ -107,8 +105,8 @@ func TestErrors(t *testing.T) {
 		true,
 		v,
 	); reason != "" || err == nil ||
-		!strings.Contains(err.Error(), "quote is given more than 65536 bytes") &&
-			!strings.Contains(err.Error(), "quote makes more than 65536 bytes") {
+		!strings.Contains(err.Error(), "the arguments of quote have more than 65536 bytes") &&
+			!strings.Contains(err.Error(), "the result of quote has more than 65536 bytes") {
 		t.Errorf("got %q and %v, want no error before rendering and then more than 65536 bytes", reason, err)
 	}
 }
