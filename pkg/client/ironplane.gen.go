@@ -3594,18 +3594,18 @@ type ExchangeSSOCodeBody struct {
 
 // Field defines model for Field.
 type Field struct {
-	// Code stable, for programs
+	// Code A stable code for programs.
 	//
 	// Examples: required
 	Code     string `json:"code"`
 	Existing *Ref   `json:"existing,omitempty"`
 
-	// Message for people
+	// Message A message for people.
 	//
 	// Examples: is required
 	Message string `json:"message"`
 
-	// Pointer a JSON pointer into the body, or ?name for a query parameter
+	// Pointer A JSON pointer into the body, or ?name for a query parameter.
 	//
 	// Examples: /speed
 	Pointer string `json:"pointer"`
@@ -4141,37 +4141,43 @@ type Integration struct {
 
 // Job defines model for Job.
 type Job struct {
-	// Attempt how often it was tried
+	// Attempt The number of attempts so far.
 	Attempt     int64      `json:"attempt"`
 	AttemptedAt *Timestamp `json:"attempted_at,omitempty"`
 
-	// Cancelling it is told to stop
+	// Cancelling Whether the running job was told to stop.
 	Cancelling bool      `json:"cancelling"`
 	CreatedAt  Timestamp `json:"created_at"`
 
-	// Error of the last attempt that failed
+	// Error The error of the last failed attempt.
 	Error      *string    `json:"error,omitempty"`
 	FinishedAt *Timestamp `json:"finished_at,omitempty"`
 
-	// ID Examples: system:17
+	// ID The service and the job's number in it.
+	//
+	// Examples: system:17
 	ID string `json:"id"`
 
-	// Kind Examples: webhook-delivery
+	// Kind What the job does.
+	//
+	// Examples: webhook-delivery
 	Kind string `json:"kind"`
 
-	// MaxAttempts after how many attempts that failed it is given up
+	// MaxAttempts The job is given up after this many failed attempts.
 	MaxAttempts int64     `json:"max_attempts"`
 	ScheduledAt Timestamp `json:"scheduled_at"`
 
-	// Service Examples: system
+	// Service The service that runs the job.
+	//
+	// Examples: system
 	Service string `json:"service"`
 
-	// State of one that retries an attempt has failed; one that failed is given up
+	// State retrying: an attempt failed, and another one follows. failed: the job was given up.
 	State JobState `json:"state"`
 	User  *User    `json:"user,omitempty"`
 }
 
-// JobState of one that retries an attempt has failed; one that failed is given up
+// JobState retrying: an attempt failed, and another one follows. failed: the job was given up.
 type JobState string
 
 // KeyOwner defines model for KeyOwner.
@@ -4744,31 +4750,35 @@ type PreviewEmailTemplateBody struct {
 
 // Problem defines model for Problem.
 type Problem struct {
-	// Detail for people
+	// Detail A message for people.
 	//
 	// Examples: speed is required.
-	Detail string   `json:"detail"`
+	Detail string `json:"detail"`
+
+	// Errors The errors of members, for status 422.
 	Errors *[]Field `json:"errors,omitempty"`
 
-	// Instance the path that was asked for
+	// Instance The request's path.
 	//
 	// Examples: /port-speed
 	Instance string `json:"instance"`
 
-	// RequestID as the log has it
+	// RequestID The request's id in the log.
 	//
 	// Examples: WN4CH35LOKSBGV
 	RequestID string `json:"request_id"`
 
-	// Status Examples: 422
+	// Status The HTTP status.
+	//
+	// Examples: 422
 	Status int64 `json:"status"`
 
-	// Title of the status
+	// Title The status in words.
 	//
 	// Examples: Unprocessable Entity
 	Title string `json:"title"`
 
-	// Type the status says it
+	// Type Always about:blank: status and code tell the type.
 	//
 	// Examples: about:blank
 	Type string `json:"type"`
@@ -6612,43 +6622,49 @@ type ViewedClient struct {
 
 // ViewedJob defines model for ViewedJob.
 type ViewedJob struct {
-	// Args what it is to do
+	// Args The job's arguments.
 	Args interface{} `json:"args"`
 
-	// Attempt how often it was tried
+	// Attempt The number of attempts so far.
 	Attempt     int64      `json:"attempt"`
 	AttemptedAt *Timestamp `json:"attempted_at,omitempty"`
 
-	// Cancelling it is told to stop
+	// Cancelling Whether the running job was told to stop.
 	Cancelling bool      `json:"cancelling"`
 	CreatedAt  Timestamp `json:"created_at"`
 
-	// Error of the last attempt that failed
+	// Error The error of the last failed attempt.
 	Error      *string    `json:"error,omitempty"`
 	FinishedAt *Timestamp `json:"finished_at,omitempty"`
 
-	// ID Examples: system:17
+	// ID The service and the job's number in it.
+	//
+	// Examples: system:17
 	ID string `json:"id"`
 
-	// Kind Examples: webhook-delivery
+	// Kind What the job does.
+	//
+	// Examples: webhook-delivery
 	Kind string `json:"kind"`
 
-	// MaxAttempts after how many attempts that failed it is given up
+	// MaxAttempts The job is given up after this many failed attempts.
 	MaxAttempts int64 `json:"max_attempts"`
 
-	// Progress how far it is
+	// Progress The progress that the job last reported.
 	Progress    interface{} `json:"progress,omitempty"`
 	ScheduledAt Timestamp   `json:"scheduled_at"`
 
-	// Service Examples: system
+	// Service The service that runs the job.
+	//
+	// Examples: system
 	Service string `json:"service"`
 
-	// State of one that retries an attempt has failed; one that failed is given up
+	// State retrying: an attempt failed, and another one follows. failed: the job was given up.
 	State ViewedJobState `json:"state"`
 	User  *User          `json:"user,omitempty"`
 }
 
-// ViewedJobState of one that retries an attempt has failed; one that failed is given up
+// ViewedJobState retrying: an attempt failed, and another one follows. failed: the job was given up.
 type ViewedJobState string
 
 // ViewedLogItem defines model for ViewedLogItem.
