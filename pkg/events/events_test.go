@@ -431,7 +431,7 @@ func TestCursorBehindTheLastChange(t *testing.T) {
 	testkit.Eventually(s, "it says so", func() bool {
 		reason := c.Status().Reason
 		return reason != nil &&
-			reason.Error() == "owner has numbered its changes up to 1, and those up to 5 are applied: it was restored, or the cursor was moved"
+			reason.Error() == "owner has numbered its changes up to 1, but those up to 5 were applied: it was restored, or the cursor was moved"
 	})
 	if n := count(t, s.user, "consumer WHERE seq = 5"); n != 1 {
 		t.Errorf("got %d cursors at 5, want 1", n)
