@@ -627,8 +627,8 @@ func TestSpanIsSkipped(t *testing.T) {
 			t.Errorf("skip %s: got %v, want %v", other, err, host.ErrNotStopped)
 		}
 	}
-	if err := skip("owner:2-7"); err == nil || !strings.Contains(err.Error(), "owner had changes up to 6") {
-		t.Errorf("skip beyond the last change: got %v, want an error that says owner had changes up to 6", err)
+	if err := skip("owner:2-7"); err == nil || !strings.Contains(err.Error(), "the last known change of owner is 6") {
+		t.Errorf("skip beyond the last change: got %v, want an error that says the last known change of owner is 6", err)
 	}
 	if err := skip("owner:2-5"); err != nil {
 		t.Fatal(err)
