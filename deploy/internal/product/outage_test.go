@@ -178,7 +178,7 @@ func TestDatabaseAway(t *testing.T) {
 	o := newOperated(t)
 	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false")
 	o.sql(endSessions)
-	o.await("network postgres", "it cannot be asked", "not ready")
+	o.await("network postgres", "request failed, see the log", "not ready")
 	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true")
 	o.recovers()
 	o.await("network postgres", "ok", "ready")
