@@ -196,7 +196,7 @@ type InstallFinished struct {
 	Status   string `example:"installed" doc:"installed or failed"`
 }
 
-// The kinds of the contents.
+// Kind returns the name of the content's type, which templates refer to.
 func (ForClient) Kind() string            { return "client" }
 func (ClientAccountCreated) Kind() string { return "client-account-created" }
 func (ClientLinked) Kind() string         { return "client-linked" }

@@ -155,7 +155,7 @@ func (s *RunningService) Peers(self string) mesh.Peers {
 // Handler returns the handler that neighbours reach.
 func (s *RunningService) Handler() http.Handler { return s.running }
 
-// Expose adds the service's checks and metrics to the operator's.
+// Show adds the service's checks and metrics to the operator's.
 func (s *RunningService) Show(o host.Operations) { s.running.Expose(o) }
 
 // serve calls the service as the gateway does.

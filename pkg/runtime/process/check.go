@@ -216,7 +216,7 @@ func probeInstances(ctx context.Context, agent func() (*consul.Agent, error), id
 		return err
 	}
 	if len(addresses) == 0 {
-		return errors.New("Consul knows no ready instance")
+		return errors.New("no ready instance is known to Consul")
 	}
 	for _, address := range addresses {
 		err = errors.Join(err, id.Probe(ctx, service, address))

@@ -35,7 +35,7 @@ const (
 func CheckPath(path string) error {
 	switch {
 	case path == "." || !fs.ValidPath(path):
-		return errors.New("a path must be relative, and its names must not be empty, . or ..")
+		return errors.New("a path must be relative, and its names must not be empty or dots")
 	case len(path) > maxPathLength:
 		return fmt.Errorf("a path may have at most %d bytes", maxPathLength)
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):

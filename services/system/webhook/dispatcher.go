@@ -107,7 +107,7 @@ const WakeTopic = "webhooks"
 // minWakeInterval is the shortest interval between two searches for due deliveries.
 const minWakeInterval = time.Second
 
-// Repeat enqueues jobs for due deliveries: new ones, retries, and those of processes that were killed.
+// Loop enqueues jobs for due deliveries: new ones, retries, and those of processes that were killed.
 func (d *Dispatcher) Loop(woken <-chan struct{}) service.Task {
 	return service.Task{Name: "deliver-webhooks", Run: func(ctx context.Context) error {
 		return wake.Repeat(ctx, woken, minWakeInterval, d.Wake)
