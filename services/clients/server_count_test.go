@@ -40,7 +40,8 @@ func TestServersOfClients(t *testing.T) {
 	testkit.Execute(
 		t,
 		c.DB,
-		"INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999)",
+		"INSERT INTO client_recount SELECT id FROM client UNION SELECT * FROM generate_series(9999999999001, 9999999999999) "+
+			"ON CONFLICT DO NOTHING",
 	)
 	c.Network.SetAway(false)
 	testkit.Eventually(t, "all are counted again", func() bool {

@@ -31,7 +31,7 @@ type keeper struct {
 
 func TestRecordLeavesOutUnrecorded(t *testing.T) {
 	t.Parallel()
-	db := testkit.Database(t, "things", nil)
+	db := testkit.Database(t, "things", migrations)
 	is := shelf{shelfName: shelfName{"north", 7}, Books: 3, Owner: &keeper{5, true}}
 	orphan := is
 	orphan.Owner = nil

@@ -28,7 +28,7 @@ const (
 	minResumeSize    = 256 << 10
 	progressInterval = time.Second
 	// maxSurplusSize is how many bytes of surplus paths one attempt deletes.
-	maxSurplusSize = 16 << 20
+	maxSurplusSize = 4 << 20
 )
 
 // fillFromStore makes a file server without a parent hold the files of the store.
