@@ -214,7 +214,7 @@ ip -n %[2]s link set lo up
 			refused = r.Response
 		}
 	}
-	if !strings.Contains(refused, "it asks from port port1") || !strings.Contains(refused, "at port port0") {
+	if !strings.Contains(refused, "it asks at port port1") || !strings.Contains(refused, "at port port0") {
 		t.Errorf("got the refusal %s, want one that names port1 and port0", refused)
 	}
 }
