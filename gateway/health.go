@@ -23,7 +23,7 @@ func (g *Gateway) Checks() []health.Check {
 			health.Check{Name: service, Optional: true, Ask: func(ctx context.Context) error { return g.checkService(ctx, service) }},
 		)
 	}
-	return append(all, health.Check{Name: "certificate for callers", Optional: true, Ask: g.certificates.checkExpiry})
+	return append(all, health.Check{Name: "caller-certificate", Optional: true, Ask: g.certificates.checkExpiry})
 }
 
 // checkService asks for a path that no service has. A 404 is enough to show that the service responds.

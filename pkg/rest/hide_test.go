@@ -150,8 +150,8 @@ func TestHideFromQueries(t *testing.T) {
 	admin.Do("POST", "/crate", `{"name": "Rails", "place": {"row": 7}, "notes": []}`).Want(200)
 	admin.Do("GET", "/crate?row=7&sort=-row", nil).Want(200)
 	for query, want := range map[string]string{
-		"row=7":    "The query is wrong: row is unknown; there is count, cursor, name, page, per_page, sort.",
-		"sort=row": "The query is wrong: sort must be one of id, name, optionally with - before it.",
+		"row=7":    "The query is invalid: row is unknown; there is count, cursor, name, page, per_page, sort.",
+		"sort=row": "The query is invalid: sort must be one of id, name, optionally with - before it.",
 	} {
 		client.Do("GET", "/crate?"+query, nil).WantDetail(problem.BadRequest, want)
 	}

@@ -67,12 +67,12 @@ func TestReadyWithoutStore(t *testing.T) {
 				t.Helper()
 				return testkit.Await(t, "the service is "+status, readyz, func(is readiness) bool { return is.Status == status })
 			}
-			if is := becomes("ready"); is.Checks["pxe store"] != "ok" {
+			if is := becomes("ready"); is.Checks["pxe-store"] != "ok" {
 				t.Errorf("got %v, want the check of the store to be ok", is.Checks)
 			}
 			s.Do("POST", "/pxe/driver", `{"name": "before", "driver": "ZHJpdmVy"}`).Want(200)
 			store.fail(true)
-			if is := becomes("degraded"); is.Checks["pxe store"] == "ok" {
+			if is := becomes("degraded"); is.Checks["pxe-store"] == "ok" {
 				t.Errorf("got %v, want the check of the store to fail", is.Checks)
 			}
 			s.Do("POST", "/pxe/shell", `{"name": "meanwhile", "body": "true"}`).Want(200)
@@ -89,7 +89,7 @@ func TestReadyWithNoStoreConfigured(t *testing.T) {
 	t.Parallel()
 	_, readyz := newReadyz(t, "")
 	is := testkit.Await(t, "the service is ready", readyz, func(is readiness) bool { return is.Status == "ready" })
-	if status, found := is.Checks["pxe store"]; found {
+	if status, found := is.Checks["pxe-store"]; found {
 		t.Errorf("got the check %q, want none", status)
 	}
 }

@@ -185,7 +185,7 @@ func (s *Service) listJobs(ctx context.Context, req jobQuery) ([]jobs.Job, error
 		if problem.Is(err, problem.NotFound) {
 			return nil, problem.New(
 				problem.BadRequest,
-				"The query is not valid: there is no job %s, which before names. It may have been deleted.",
+				"The query is invalid: there is no job %s, which before names. It may have been deleted.",
 				req.Before,
 			)
 		}

@@ -102,7 +102,7 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 // filterLog returns the conditions for the filters. The type and id of a target require each other.
 func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if (q.TargetType == "") != (q.TargetID == 0) {
-		return nil, problem.New(problem.BadRequest, "The query is not valid: target_type and target_id require each other.")
+		return nil, problem.New(problem.BadRequest, "The query is invalid: target_type and target_id require each other.")
 	}
 	if q.TargetType != "" {
 		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}})

@@ -240,9 +240,9 @@ func TestLogFilters(t *testing.T) {
 		}
 	}
 	s.Do("GET", "/log?target_type=group", nil).
-		WantDetail(problem.BadRequest, "The query is not valid: target_type and target_id require each other.")
+		WantDetail(problem.BadRequest, "The query is invalid: target_type and target_id require each other.")
 	s.Do("GET", "/log?since=yesterday", nil).WantDetail(problem.BadRequest,
-		"The query is wrong: since must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970.")
+		"The query is invalid: since must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970.")
 	s.Do("GET", "/log?colour=red", nil).Want(400)
 }
 

@@ -59,7 +59,7 @@ func TestPartsListed(t *testing.T) {
 			t.Errorf("%s: got %d parts, want %d", query, got, want)
 		}
 	}
-	c.Do("GET", "/part?q=", nil).WantDetail(problem.BadRequest, "The query is wrong: part_type is required.")
+	c.Do("GET", "/part?q=", nil).WantDetail(problem.BadRequest, "The query is invalid: part_type is required.")
 }
 
 // Concurrent requests with the same new part type create it once.

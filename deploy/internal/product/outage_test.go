@@ -163,14 +163,14 @@ func (o *operated) recovers() {
 func TestReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
-	o.await("network changes", "ok", "ready")
+	o.await("network-writable", "ok", "ready")
 	o.sql("ALTER DATABASE %s SET default_transaction_read_only = on")
 	o.sql(endSessions)
-	o.await("network changes", "the database is read-only", "degraded")
+	o.await("network-writable", "the database is read-only", "degraded")
 	o.refused()
 	o.sql("ALTER DATABASE %s RESET default_transaction_read_only")
 	o.recovers()
-	o.await("network changes", "ok", "ready")
+	o.await("network-writable", "ok", "ready")
 }
 
 func TestDatabaseAway(t *testing.T) {
@@ -178,10 +178,10 @@ func TestDatabaseAway(t *testing.T) {
 	o := newOperated(t)
 	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false")
 	o.sql(endSessions)
-	o.await("network postgres", "request failed, see the log", "not ready")
+	o.await("network-postgres", "request failed, see the log", "not ready")
 	o.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true")
 	o.recovers()
-	o.await("network postgres", "ok", "ready")
+	o.await("network-postgres", "ok", "ready")
 }
 
 func TestFullDisk(t *testing.T) {
@@ -209,7 +209,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.show()
-	o.await("network changes", "ok", "ready")
+	o.await("network-writable", "ok", "ready")
 	filler := filepath.Join(folder, "filler")
 	if _, err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=4k").CombinedOutput(); err == nil {
 		t.Fatal("got space left on the disk, want it full")
@@ -220,13 +220,13 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
-	o.await("network changes", "the database's disk is full", "degraded")
+	o.await("network-writable", "the database's disk is full", "degraded")
 	o.refused()
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	o.recovers()
-	o.await("network changes", "ok", "ready")
+	o.await("network-writable", "ok", "ready")
 }
 
 // own gives a folder to the user that Postgres runs as.

@@ -55,10 +55,10 @@ var conflicts = map[string]string{
 	"40001": "serialization",
 	"40P01": "deadlock",
 	"25P03": "standstill",
-	"55P03": "lock timeout",
-	"57014": "statement timeout",
-	"53100": "disk full",
-	"25006": "read only",
+	"55P03": "lock-timeout",
+	"57014": "statement-timeout",
+	"53100": "disk-full",
+	"25006": "read-only",
 }
 
 // noteFailure counts the failure of a unit of work, and reports whether a retry may succeed.

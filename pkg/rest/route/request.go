@@ -212,7 +212,7 @@ func (p *Request) readQuery(r *http.Request) (asked url.Values, invalid problem.
 
 // InvalidQuery returns the error for a query with invalid parameters.
 func InvalidQuery(invalid problem.Fields) error {
-	f := problem.New(problem.BadRequest, "The query is wrong: %s %s.", strings.TrimPrefix(invalid[0].Pointer, "?"), invalid[0].Message)
+	f := problem.New(problem.BadRequest, "The query is invalid: %s %s.", strings.TrimPrefix(invalid[0].Pointer, "?"), invalid[0].Message)
 	f.Fields = invalid
 	return f
 }

@@ -196,7 +196,7 @@ func Assemble(
 		Handler: handler, Routes: routes,
 		name: d.Name, tasks: tasks, sequencer: sequencer, maintenance: maintenance, failures: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), []health.Check{
-			{Name: "postgres", Ask: db.Ping}, {Name: "changes", Ask: db.CheckWritable, Optional: true}, {Name: "history", Ask: gate.checkHistory},
+			{Name: "postgres", Ask: db.Ping}, {Name: "writable", Ask: db.CheckWritable, Optional: true}, {Name: "history", Ask: gate.checkHistory},
 		}),
 		metrics: slices.Concat(
 			parts.Metrics,
@@ -215,7 +215,7 @@ type Operations interface {
 // Expose registers the service's metrics and health checks.
 func (s *Service) Expose(o Operations) {
 	for _, check := range s.checks {
-		check.Name = s.name + " " + check.Name
+		check.Name = s.name + "-" + check.Name
 		o.Check(check)
 	}
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": s.name}, o).MustRegister(s.metrics...)
@@ -227,7 +227,7 @@ func consumerTasks(name string, deps service.Deps, consumers []*events.Consumer)
 		woken := deps.Wakes.Listen(c.Source, wake.Changes)
 		tasks = append(
 			tasks,
-			service.Task{Name: "apply-changes-" + strings.ReplaceAll(c.String(), " ", "-"), Run: func(ctx context.Context) error {
+			service.Task{Name: applyName(c), Run: func(ctx context.Context) error {
 				return c.Consume(ctx, deps.DB, deps.Peers, woken)
 			}},
 		)
@@ -239,6 +239,11 @@ func consumerTasks(name string, deps service.Deps, consumers []*events.Consumer)
 		}})
 	}
 	return tasks
+}
+
+// applyName names a consumer's task and check: apply-changes-pxe, or apply-changes-pxe-webhooks.
+func applyName(c *events.Consumer) string {
+	return "apply-changes-" + strings.ReplaceAll(c.String(), "/", "-")
 }
 
 // messageMetrics returns the metrics of a service that sends messages.
@@ -261,7 +266,7 @@ func consumerChecks(consumers []*events.Consumer) (checks []health.Check) {
 	for _, c := range consumers {
 		checks = append(
 			checks,
-			health.Check{Name: "changes of " + c.String(), Optional: true, Ask: func(context.Context) error { return c.Status().Reason }},
+			health.Check{Name: applyName(c), Optional: true, Ask: func(context.Context) error { return c.Status().Reason }},
 		)
 	}
 	return checks

@@ -36,7 +36,7 @@ func checkRenewal(id *mtls.Identity) error {
 func exposeCertificate(id *mtls.Identity, o *Operations) {
 	o.Check(
 		health.Check{Name: "certificate", Ask: func(context.Context) error { return checkExpiry(id) }},
-		health.Check{Name: "certificate's renewal", Optional: true, Ask: func(context.Context) error { return checkRenewal(id) }},
+		health.Check{Name: "certificate-renewal", Optional: true, Ask: func(context.Context) error { return checkRenewal(id) }},
 	)
 	o.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ironplane_certificate_end_timestamp_seconds",

@@ -32,7 +32,7 @@ func TestCertificateEnds(t *testing.T) {
 				t,
 				o,
 			); got != code || is.Status != status ||
-				!strings.Contains(is.Checks["certificate"]+is.Checks["certificate's renewal"], message) {
+				!strings.Contains(is.Checks["certificate"]+is.Checks["certificate-renewal"], message) {
 				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, message)
 			}
 		}

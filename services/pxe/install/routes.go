@@ -105,7 +105,7 @@ func (s *Installs) viewRoutes() []rest.Route {
 			var invalid problem.Fields
 			macs := script.ParseMACs(&invalid, "?mac", req.MAC)
 			if len(invalid) > 0 {
-				refused := problem.New(problem.BadRequest, "The query is not valid: mac %s.", invalid[0].Message)
+				refused := problem.New(problem.BadRequest, "The query is invalid: mac %s.", invalid[0].Message)
 				refused.Fields = invalid
 				return nil, refused
 			}

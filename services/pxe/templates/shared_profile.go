@@ -145,7 +145,7 @@ func readShared(text string) (*sharedProfile, error) {
 	in := yaml.NewDecoder(strings.NewReader(text))
 	in.KnownFields(true)
 	if err := in.Decode(&p); err != nil {
-		return nil, problem.Member("/yaml", "invalid", "is not valid: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, problem.Member("/yaml", "invalid", "is invalid: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, problem.Member("/yaml", "invalid", "must be a single YAML document")
