@@ -23,17 +23,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// post is the owner's outbox and the user's inbox.
-type post struct {
-	*stage
+// messageFixture sends messages from the owner's outbox to the user's inbox.
+type messageFixture struct {
+	*fixture
 	outbox *events.Outbox
 	box    *seal.Box
 	mesh.Peers
-	lost atomic.Int32 // how many answers are to get lost on their way
+	lost atomic.Int32 // how many of the next responses are lost
 }
 
-func newPost(t *testing.T) *post {
-	s := newStage(t)
+func newMessageFixture(t *testing.T) *messageFixture {
+	s := newFixture(t)
 	key, err := seal.Derive(seal.NewMasterKey(), "owner", seal.Sealing(events.MessageKey("user")))
 	if err != nil {
 		t.Fatal(err)
@@ -42,14 +42,14 @@ func newPost(t *testing.T) *post {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &post{stage: s, box: box, outbox: &events.Outbox{Receiver: "user", Box: box}}
+	p := &messageFixture{fixture: s, box: box, outbox: &events.Outbox{Receiver: "user", Box: box}}
 	owner := rest.NewHandler("owner", s.owner, slog.New(slog.DiscardHandler), []rest.Route{events.MessageRoute(s.owner, "user")})
 	p.Peers = peers.New("user", map[string]http.Handler{"owner": owner})
 	return p
 }
 
-// Ask asks, and loses the answer where that is wanted.
-func (p *post) Ask(ctx context.Context, service, path string, into any) error {
+// Ask sends the question, and loses the response if lost says so.
+func (p *messageFixture) Ask(ctx context.Context, service, path string, into any) error {
 	err := p.Peers.Ask(ctx, service, path, into)
 	if p.lost.Add(-1) >= 0 {
 		return mesh.ErrUnavailable
@@ -57,7 +57,8 @@ func (p *post) Ask(ctx context.Context, service, path string, into any) error {
 	return err
 }
 
-func (p *post) send(kind, content, confidential string, after func(*pg.Tx, int64) error) {
+// send sends a message in the unit of work of a change, which after ends.
+func (p *messageFixture) send(kind, content, confidential string, after func(*pg.Tx, int64) error) {
 	p.Helper()
 	p.change(func(tx *pg.Tx, id int64) error {
 		if err := p.outbox.Send(p.Context(), tx, kind, map[string]string{"text": content}, secret.New(confidential)); err != nil {
@@ -67,19 +68,8 @@ func (p *post) send(kind, content, confidential string, after func(*pg.Tx, int64
 	})
 }
 
-func (p *post) execute(db *pg.DB, sql string, args ...any) {
-	p.Helper()
-	if err := db.InTx(p.Context(), func(tx *pg.Tx) error {
-		tx.Unrecorded("it is a test's")
-		_, err := tx.Exec(p.Context(), sql, args...)
-		return err
-	}); err != nil {
-		p.Fatal(err)
-	}
-}
-
-// take runs an instance of the user's, which notes what it gets.
-func (p *post) take() {
+// startInbox starts an instance of the user's inbox, which stores the text and the secret of each note.
+func (p *messageFixture) startInbox() {
 	inbox := &events.Inbox{
 		Source:   "owner",
 		Box:      p.box,
@@ -90,16 +80,17 @@ func (p *post) take() {
 				return err
 			}
 			if content.Text == "poison" {
-				return errors.New("it cannot be taken")
+				return errors.New("poison")
 			}
-			_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, thing, version) VALUES ($1, $2, 0, 0)", m.N, content.Text+m.Secret.Reveal())
+			_, err := tx.Exec(ctx, "INSERT INTO applied (seq, type, item, version) VALUES ($1, $2, 0, 0)", m.N, content.Text+m.Secret.Reveal())
 			return err
 		}},
 	}
-	p.do(func(ctx context.Context) error { return inbox.Run(ctx, p.user, p, nil) })
+	p.repeat(func(ctx context.Context) error { return inbox.Run(ctx, p.user, p, nil) })
 }
 
-func (p *post) received() (all string) {
+// received returns the stored texts, sorted.
+func (p *messageFixture) received() (all string) {
 	p.Helper()
 	if err := p.user.QueryRow(p.Context(), "SELECT coalesce(string_agg(type, ' ' ORDER BY type), '') FROM applied").Scan(&all); err != nil {
 		p.Fatal(err)
@@ -107,26 +98,27 @@ func (p *post) received() (all string) {
 	return all
 }
 
-// A message is taken if what sent it is committed, once, and is gone then. One that cannot be taken is in the way of none.
+// A message is received once if its unit of work was committed, and is deleted then. A message that cannot be received does not
+// block others.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
-	p.send("note", "poison", "", kept)
-	p.send("unknown", "x", "", kept)
-	p.send("note", "undone", "", undone)
-	p.send("note", "a", ":token", kept)
+	p := newMessageFixture(t)
+	p.send("note", "poison", "", commit)
+	p.send("unknown", "x", "", commit)
+	p.send("note", "undone", "", rollBack)
+	p.send("note", "a", ":token", commit)
 	var sealed []byte
 	if err := p.owner.QueryRow(t.Context(), "SELECT sealed FROM message WHERE sealed IS NOT NULL").
 		Scan(&sealed); err != nil ||
 		bytes.Contains(sealed, []byte("token")) {
 		t.Errorf("got the message %q, %v, want it sealed", sealed, err)
 	}
-	p.take()
-	p.take() // another instance
+	p.startInbox()
+	p.startInbox() // another instance
 	for range 250 {
-		p.send("note", "b", "", kept)
+		p.send("note", "b", "", commit)
 	}
-	testkit.Eventually(p, "all are gone but those that nobody can take", func() bool { return count(p, p.owner, "message") == 2 })
+	testkit.Eventually(p, "all messages are received except the two that fail", func() bool { return count(p, p.owner, "message") == 2 })
 	if got := p.received(); got != "a:token"+strings.Repeat(" b", 250) {
 		t.Errorf("got the messages %s, want a:token and 250 times b", got)
 	}
@@ -136,6 +128,7 @@ func TestMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	skip := func(name, text string) error {
+		t.Helper()
 		var skipped events.Span
 		if err := skipped.UnmarshalText([]byte(text)); err != nil || skipped.String() != text {
 			t.Fatalf("got the span %s, %v, want %s", skipped.String(), err, text)
@@ -158,34 +151,35 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the word that a message was taken, it is not taken again: nor when its sender is put back to before.
+// A message is received once, also if the response that confirms it is lost, or if its sender is restored from a backup and
+// sends it again.
 func TestMessageSentTwice(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
-	p.send("note", "a", ":token", kept)
-	p.execute(p.owner, "CREATE TABLE backup AS SELECT * FROM message")
+	p := newMessageFixture(t)
+	p.send("note", "a", ":token", commit)
+	testkit.Execute(p, p.owner, "CREATE TABLE backup AS SELECT * FROM message")
 	p.lost.Store(3)
-	p.take()
-	testkit.Eventually(p, "it is gone", func() bool { return count(p, p.owner, "message") == 0 })
-	p.execute(p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
-	testkit.Eventually(p, "it is gone again", func() bool { return count(p, p.owner, "message") == 0 })
+	p.startInbox()
+	testkit.Eventually(p, "the message is confirmed", func() bool { return count(p, p.owner, "message") == 0 })
+	testkit.Execute(p, p.owner, "INSERT INTO message OVERRIDING SYSTEM VALUE SELECT * FROM backup")
+	testkit.Eventually(p, "the message is confirmed again", func() bool { return count(p, p.owner, "message") == 0 })
 	if got := p.received(); got != "a:token" {
 		t.Errorf("got the messages %s, want a:token", got)
 	}
 	for _, age := range []string{"80 days", "100 days"} {
-		p.execute(p.user, "INSERT INTO message_taken (id, at) VALUES (gen_random_uuid(), now() - $1::interval)", age)
+		testkit.Execute(p, p.user, "INSERT INTO message_taken (id, at) VALUES (gen_random_uuid(), now() - $1::interval)", age)
 	}
 	if err := host.Sweep(t.Context(), p.user); err != nil || count(t, p.user, "message_taken") != 2 {
 		t.Errorf("got %d known messages, %v, want 2", count(t, p.user, "message_taken"), err)
 	}
 }
 
-// What an older key sealed is counted, and opened.
-func TestMessageOfAnOlderKey(t *testing.T) {
+// A message that was sealed with an older key can be opened.
+func TestMessageOfOlderKey(t *testing.T) {
 	t.Parallel()
-	p := newPost(t)
+	p := newMessageFixture(t)
 	first, second := seal.NewMasterKey(), seal.NewMasterKey()
-	boxOf := func(text string) *seal.Box {
+	newBox := func(text string) *seal.Box {
 		key, err := seal.Derive(secret.New(text), "owner", seal.Sealing(events.MessageKey("user")))
 		if err != nil {
 			t.Fatal(err)
@@ -196,11 +190,11 @@ func TestMessageOfAnOlderKey(t *testing.T) {
 		}
 		return box
 	}
-	p.outbox.Box = boxOf(first.Reveal())
-	p.send("note", "a", ":token", kept)
-	p.outbox.Box = boxOf(second.Reveal() + "," + first.Reveal())
-	p.send("note", "b", ":token", kept)
+	p.outbox.Box = newBox(first.Reveal())
+	p.send("note", "a", ":token", commit)
+	p.outbox.Box = newBox(second.Reveal() + "," + first.Reveal())
+	p.send("note", "b", ":token", commit)
 	p.box = p.outbox.Box
-	p.take()
-	testkit.Eventually(p, "they are taken", func() bool { return p.received() == "a:token b:token" })
+	p.startInbox()
+	testkit.Eventually(p, "both messages are received", func() bool { return p.received() == "a:token b:token" })
 }

@@ -30,24 +30,24 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// stand is a service that has jobs.
-type stand struct {
+// fixture is a service with jobs.
+type fixture struct {
 	testing.TB
 	*pool.Pool
 	wakes *wake.Bus
 }
 
-func newStand(t testing.TB) *stand {
+func newFixture(t testing.TB) *fixture {
 	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	return &stand{t, opened, testkit.Wakes("jobs", opened.DB)}
+	return &fixture{t, opened, testkit.Wakes("jobs", opened.DB)}
 }
 
-// work begins to do jobs, until stop is called.
-func (s *stand) work(kinds ...service.Job) (stop func()) {
+// work starts a process that does jobs of these kinds until stop is called or the test ends.
+func (s *fixture) work(kinds ...service.Job) (stop func()) {
 	ctx, end := context.WithCancel(s.Context())
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -63,10 +63,10 @@ func (s *stand) work(kinds ...service.Job) (stop func()) {
 	return stop
 }
 
-var errUndone = errors.New("undone")
+var errRolledBack = errors.New("rolled back")
 
-// enqueue has it done in a unit of work that fails with an error, if there is one.
-func (s *stand) enqueue(ctx context.Context, job service.Job, args any, failing error) {
+// enqueue enqueues a job in a unit of work. If failing is set, the unit of work fails with it.
+func (s *fixture) enqueue(ctx context.Context, job service.Job, args any, failing error) {
 	s.Helper()
 	err := s.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
@@ -80,12 +80,12 @@ func (s *stand) enqueue(ctx context.Context, job service.Job, args any, failing 
 	}
 }
 
-func (s *stand) execute(sql string, args ...any) {
+func (s *fixture) execute(sql string, args ...any) {
 	s.Helper()
 	testkit.Execute(s, s.DB, sql, args...)
 }
 
-func (s *stand) count(sql string, args ...any) (n int) {
+func (s *fixture) count(sql string, args ...any) (n int) {
 	s.Helper()
 	if err := s.QueryRow(s.Context(), "SELECT count(*) FROM "+sql, args...).Scan(&n); err != nil {
 		s.Fatal(err)
@@ -93,7 +93,7 @@ func (s *stand) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (s *stand) eventually(condition string, holds func() bool) {
+func (s *fixture) eventually(condition string, holds func() bool) {
 	s.Helper()
 	testkit.Eventually(s, condition, holds, func() (jobs string) {
 		_ = s.QueryRow(s.Context(), "SELECT coalesce(jsonb_pretty(jsonb_agg(j)), '') FROM river_job j").Scan(&jobs)
@@ -101,7 +101,8 @@ func (s *stand) eventually(condition string, holds func() bool) {
 	})
 }
 
-func (s *stand) becomes(state string) {
+// becomes waits until the job has a state of River.
+func (s *fixture) becomes(state string) {
 	s.Helper()
 	s.eventually("the job is "+state, func() bool { return s.count("river_job WHERE state::text = $1", state) == 1 })
 }
@@ -110,10 +111,10 @@ type greeting struct {
 	Name string `json:"name"`
 }
 
-// A job is done where the unit of work that enqueued it is committed, and its changes are recorded as that caller's.
+// A job is done only if its unit of work was committed. Its changes are recorded with the caller of that unit of work.
 func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	greet := service.Job{Kind: "greet", Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, args greeting) error {
 		return s.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Record(pg.Record{Kind: "greeting", Action: pg.Created, Targets: []pg.Target{{Type: "greeting", ID: 1, Name: args.Name}}})
@@ -122,39 +123,39 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 	})}
 	ctx := principal.With(
 		t.Context(),
-		&principal.Call{Peer: principal.Gateway, RequestID: "of-the-request", IP: netip.MustParseAddr("192.0.2.1"),
+		&principal.Call{Peer: principal.Gateway, RequestID: "request-1", IP: netip.MustParseAddr("192.0.2.1"),
 			Principal: &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "ada", Grants: principal.All}},
 	)
 	s.enqueue(ctx, greet, greeting{"kept"}, nil)
-	s.enqueue(ctx, greet, greeting{"undone"}, errUndone)
-	s.enqueue(t.Context(), greet, greeting{"by nobody"}, nil)
+	s.enqueue(ctx, greet, greeting{"rolled back"}, errRolledBack)
+	s.enqueue(t.Context(), greet, greeting{"without a caller"}, nil)
 	if n := s.count("river_job WHERE metadata::text LIKE '%grants%' AND metadata -> 'caller' -> 'principal' -> 'grants' <> '[]'"); n != 0 {
 		t.Errorf("got %d jobs with their caller's grants, want none", n)
 	}
 	s.work(greet)
-	s.eventually("both are greeted", func() bool { return s.count("change") == 2 })
+	s.eventually("both jobs have recorded a change", func() bool { return s.count("change") == 2 })
 	if n := s.count(
 		"change WHERE actor_url = '/admin/3' AND actor_name = 'ada' AND actor_key = 7 AND ip = '192.0.2.1' " +
-			"AND request_id = 'of-the-request' AND targets::text LIKE '%kept%'",
+			"AND request_id = 'request-1' AND targets::text LIKE '%kept%'",
 	); n != 1 {
 		t.Errorf("got %d records with the caller, want 1", n)
 	}
-	if n := s.count("change WHERE actor_url IS NULL AND targets::text LIKE '%by nobody%'"); n != 1 {
+	if n := s.count("change WHERE actor_url IS NULL AND targets::text LIKE '%without a caller%'"); n != 1 {
 		t.Errorf("got %d records without a caller, want 1", n)
 	}
-	s.eventually("they are done", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
+	s.eventually("both jobs are completed", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
 }
 
-// A job that fails is tried again, and knows how far it was; after so many attempts it is given up.
+// A failed job is tried again, with the progress of the earlier attempt. It is given up after its last attempt.
 func TestFailedJobs(t *testing.T) {
 	t.Parallel()
-	at := func(int) time.Duration { return 0 }
-	t.Run("again", func(t *testing.T) {
+	atOnce := func(int) time.Duration { return 0 }
+	t.Run("retried", func(t *testing.T) {
 		t.Parallel()
-		s := newStand(t)
-		var seen sync.Map
-		job := service.Job{Kind: "fail-twice", Backoff: at, Do: func(ctx context.Context, a *service.Attempt) error {
-			seen.Store(a.Number, string(a.Earlier))
+		s := newFixture(t)
+		var progress sync.Map
+		job := service.Job{Kind: "fail-twice", Backoff: atOnce, Do: func(ctx context.Context, a *service.Attempt) error {
+			progress.Store(a.Number, string(a.Earlier))
 			if err := a.Progress(ctx, map[string]int{"steps": a.Number}); err != nil {
 				return err
 			}
@@ -170,69 +171,69 @@ func TestFailedJobs(t *testing.T) {
 		s.work(job)
 		s.becomes("completed")
 		for attempt, earlier := range map[int]string{1: "", 2: `{"steps": 1}`, 3: `{"steps": 2}`} {
-			if got, _ := seen.Load(attempt); got != earlier {
+			if got, _ := progress.Load(attempt); got != earlier {
 				t.Errorf("attempt %d: got the progress %v, want %q", attempt, got, earlier)
 			}
 		}
 	})
 	for name, job := range map[string]struct {
 		service.Job
-		state string
-		tried int
+		state    string
+		attempts int
 	}{
-		"too often": {
+		"no attempts left": {
 			service.Job{Attempts: 2, Do: func(context.Context, *service.Attempt) error { return errors.New("broken") }}, "discarded", 2,
 		},
-		"never better": {
+		"given up": {
 			service.Job{Do: func(context.Context, *service.Attempt) error { return jobs.GiveUp(errors.New("broken")) }}, "cancelled", 1,
 		},
-		"wrong arguments": {service.Job{Do: jobs.Do(func(context.Context, *service.Attempt, []int) error { return nil })}, "cancelled", 1},
-		"too long": {service.Job{Attempts: 1, Timeout: time.Millisecond, Do: func(ctx context.Context, _ *service.Attempt) error {
+		"invalid arguments": {service.Job{Do: jobs.Do(func(context.Context, *service.Attempt, []int) error { return nil })}, "cancelled", 1},
+		"timeout": {service.Job{Attempts: 1, Timeout: time.Millisecond, Do: func(ctx context.Context, _ *service.Attempt) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}}, "discarded", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
-			job.Kind, job.Backoff = "fail", at
+			s := newFixture(t)
+			job.Kind, job.Backoff = "fail", atOnce
 			s.enqueue(t.Context(), job.Job, greeting{"x"}, nil)
 			s.work(job.Job)
 			s.becomes(job.state)
-			if n := s.count("river_job WHERE attempt = $1 AND cardinality(errors) = $1", job.tried); n != 1 {
-				t.Errorf("got %d jobs with %d attempts and as many errors, want 1", n, job.tried)
+			if n := s.count("river_job WHERE attempt = $1 AND cardinality(errors) = $1", job.attempts); n != 1 {
+				t.Errorf("got %d jobs with %d attempts and as many errors, want 1", n, job.attempts)
 			}
 		})
 	}
 }
 
-// One that has not ended stands for another one with the same arguments.
+// A unique job is not enqueued while one with the same arguments has not ended.
 func TestUniqueJobs(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	var done atomic.Int64
 	job := service.Job{Kind: "once", Unique: true, Do: func(context.Context, *service.Attempt) error { done.Add(1); return nil }}
 	for _, name := range []string{"ada", "ada", "bob"} {
 		s.enqueue(t.Context(), job, greeting{name}, nil)
 	}
 	stop := s.work(job)
-	s.eventually("each is done", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
+	s.eventually("both jobs are completed", func() bool { return s.count("river_job WHERE state = 'completed'") == 2 })
 	s.enqueue(t.Context(), job, greeting{"ada"}, nil)
-	s.eventually("it is done again once it has ended", func() bool { return s.count("river_job WHERE state = 'completed'") == 3 })
+	s.eventually("a later job is completed, too", func() bool { return s.count("river_job WHERE state = 'completed'") == 3 })
 	stop()
 	if n := done.Load(); n != 3 {
 		t.Errorf("got %d jobs done, want 3", n)
 	}
 }
 
-// What a process was doing that is told to stop is finished where that does not take long, and begun again elsewhere where
-// it does. That counts as no attempt.
+// A process that is told to stop finishes its short jobs. Another process starts its long jobs again, and that counts as no
+// attempt.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	begun, finish := make(chan string, 2), make(chan struct{})
+	s := newFixture(t)
+	started, finish := make(chan string, 2), make(chan struct{})
 	job := service.Job{Kind: "take-long", Attempts: 1, Do: jobs.Do(func(ctx context.Context, _ *service.Attempt, a greeting) error {
-		begun <- a.Name
+		started <- a.Name
 		if a.Name == "short" {
 			<-finish
 			return nil
@@ -243,8 +244,8 @@ func TestStop(t *testing.T) {
 	s.enqueue(t.Context(), job, greeting{"short"}, nil)
 	s.enqueue(t.Context(), job, greeting{"long"}, nil)
 	stop := s.work(job)
-	<-begun
-	<-begun
+	<-started
+	<-started
 	go func() {
 		time.Sleep(100 * time.Millisecond)
 		close(finish)
@@ -258,19 +259,19 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// One that is being done is told to stop where it runs, and is not tried again.
+// A cancelled job is told to stop in the process that runs it, and is not tried again.
 func TestCancelRunningJob(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	begun := make(chan int64, 1)
+	s := newFixture(t)
+	started := make(chan int64, 1)
 	job := service.Job{Kind: "never-ends", Do: func(ctx context.Context, a *service.Attempt) error {
-		begun <- a.Job
+		started <- a.Job
 		<-ctx.Done()
 		return ctx.Err()
 	}}
 	s.enqueue(t.Context(), job, struct{}{}, nil)
 	s.work(job)
-	id := <-begun
+	id := <-started
 	handler := rest.NewHandler("jobs", s.DB, slog.New(slog.DiscardHandler), jobs.Routes("jobs", s.DB, "keeper"))
 	reply, err := jobs.Cancel(t.Context(), peers.New("keeper", map[string]http.Handler{"jobs": handler}), "jobs", id)
 	if err != nil || reply.Job == nil || reply.Job.State != "running" || !reply.Job.Cancelling {
@@ -282,26 +283,26 @@ func TestCancelRunningJob(t *testing.T) {
 	}
 }
 
-// A job whose process was killed is begun again by another one, unless it has been that often enough.
+// If a process is killed, another process starts its jobs again, except those without an attempt left.
 func TestJobsOfKilledProcesses(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	var done sync.Map
-	job := service.Job{Kind: "survive", Attempts: 3, Do: jobs.Do(func(_ context.Context, a *service.Attempt, of greeting) error {
-		done.Store(of.Name, a.Number)
+	job := service.Job{Kind: "survive", Attempts: 3, Do: jobs.Do(func(_ context.Context, a *service.Attempt, args greeting) error {
+		done.Store(args.Name, a.Number)
 		return nil
 	})}
-	for name, at := range map[string]struct {
+	for name, running := range map[string]struct {
 		attempt int
-		by      string
-	}{"killed": {1, "dead"}, "kills": {3, "dead"}, "goes on": {1, "elsewhere"}, "began just now": {1, "dead"}} {
+		runner  string
+	}{"killed": {1, "dead"}, "last attempt": {3, "dead"}, "runs elsewhere": {1, "elsewhere"}, "just started": {1, "dead"}} {
 		s.enqueue(t.Context(), job, greeting{name}, nil)
 		s.execute(
-			"UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'began just now' THEN interval '-1 "+
+			"UPDATE river_job SET state = 'running', attempt = $2, attempted_at = now() - CASE WHEN $1 = 'just started' THEN interval '-1 "+
 				"hour' ELSE interval '1 hour' END, attempted_by = ARRAY['earlier', $3] WHERE args ->> 'name' = $1",
 			name,
-			at.attempt,
-			at.by,
+			running.attempt,
+			running.runner,
 		)
 	}
 	s.execute(
@@ -309,26 +310,27 @@ func TestJobsOfKilledProcesses(t *testing.T) {
 			"now() - interval '1 hour', now() + interval '1 hour')",
 	)
 	s.work(job)
-	s.eventually("it does jobs", func() bool { return s.count("job_runner") == 3 })
+	s.eventually("the runner has registered", func() bool { return s.count("job_runner") == 3 })
 	if _, exists := done.Load("killed"); exists {
-		t.Error("got the killed job done at once, want it to wait until others can be seen")
+		t.Error("got the killed job done at once, want it to wait until other runners have reported")
 	}
 	s.execute("UPDATE job_runner SET since = now() - interval '1 minute'")
-	s.eventually("the one that was killed is done", func() bool { _, exists := done.Load("killed"); return exists })
+	s.eventually("the killed job is done", func() bool { _, exists := done.Load("killed"); return exists })
 	if n, _ := done.Load("killed"); n != 2 {
 		t.Errorf("the killed job: got attempt %v, want 2", n)
 	}
-	s.eventually("the one that kills its process is given up", func() bool {
+	s.eventually("the job without an attempt left is given up", func() bool {
 		return s.count(
-			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'kills' AND errors[1] ->> 'error' = 'the process that ran the job has ended'",
+			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'last attempt' AND errors[1] ->> 'error' = 'the process that ran the job has ended'",
 		) == 1
 	})
-	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('goes on', 'began just now')"); n != 2 {
+	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('runs elsewhere', 'just started')"); n != 2 {
 		t.Errorf("got %d jobs that still run elsewhere, want 2", n)
 	}
 }
 
-// River's migrations are what they were: installations have done them, and nothing begins where one was edited since.
+// River's migrations of the first release stay as they are. A service does not start if a migration that it has applied was
+// edited.
 func TestRiversMigrations(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(jobs.River, "migrations/*.sql")
@@ -343,14 +345,15 @@ func TestRiversMigrations(t *testing.T) {
 		}
 		sum.Write(text)
 	}
-	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != "c62049097c0d32b22a2cbba6a102afebdc250697fe350966c0461aec875cde48" {
-		t.Errorf("the migrations of the first release of jobs: got the sum %s, want the one of that release", got)
+	const want = "c62049097c0d32b22a2cbba6a102afebdc250697fe350966c0461aec875cde48"
+	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != want {
+		t.Errorf("the sum of the first release's migrations: got %s, want %s", got, want)
 	}
 }
 
 func TestEnqueueInvalidArguments(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	err := s.InTx(t.Context(), func(tx *pg.Tx) error {
 		return jobs.Enqueue(t.Context(), tx, &service.Job{Kind: "x"}, func() {})
 	})
@@ -359,37 +362,37 @@ func TestEnqueueInvalidArguments(t *testing.T) {
 	}
 }
 
-// A NOTIFY in a transaction holds a lock on the whole database while that commits: so jobs are enqueued, done, tried again
-// and left to others without one.
+// No transaction that enqueues, does or retries a job sends a NOTIFY, because that would hold a lock on the whole database
+// during the commit.
 func TestNoNotify(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newFixture(t)
 	conn, err := s.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	for _, topic := range []string{"river_insert", "river_control"} { // who leads River says by one that it ends, in no transaction
+	for _, topic := range []string{"river_insert", "river_control"} { // River's leader sends one when it ends, outside of a transaction
 		for _, schema := range []string{"", "jobs."} {
 			if _, err := conn.Exec(t.Context(), "LISTEN "+pgx.Identifier{schema + topic}.Sanitize()); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	tries := make(chan int, 10)
+	attempts := make(chan int, 10)
 	job := service.Job{Kind: "try-twice", Backoff: func(int) time.Duration { return time.Millisecond },
 		Do: func(_ context.Context, a *service.Attempt) error {
-			tries <- a.Number
+			attempts <- a.Number
 			if a.Number == 1 {
-				return errUndone
+				return errRolledBack
 			}
 			return nil
 		}}
 	stop := s.work(job)
 	s.enqueue(t.Context(), job, greeting{"Ann"}, nil)
-	<-tries
-	<-tries
-	testkit.Eventually(t, "it is done", func() bool { return s.count("river_job WHERE state = 'completed'") == 1 })
+	<-attempts
+	<-attempts
+	testkit.Eventually(t, "the job is completed", func() bool { return s.count("river_job WHERE state = 'completed'") == 1 })
 	stop()
 	if _, err := conn.Exec(t.Context(), "NOTIFY river_insert, 'the end'"); err != nil {
 		t.Fatal(err)

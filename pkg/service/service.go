@@ -51,8 +51,8 @@ type Definition struct {
 	// Begin runs on an up-to-date schema before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
 	Commands []Command // of its program, besides those that all programs have
-	// RevocationTypes are the types of changes that revoke rights of keys and accounts. FindRestored finds the rights
-	// that came back when a restore lost such changes; nil: there are none.
+	// RevocationTypes are the types of changes that revoke rights of keys and accounts. After a restore has lost such
+	// changes, FindRestored finds the rights that are valid again; nil: there are none.
 	RevocationTypes []string
 	FindRestored    func(context.Context, pg.Querier, []LostChange) ([]RestoredAccess, error)
 	// RecordSkip records, in the same unit of work, that an unnamed consumer skipped changes of another service. nil:
