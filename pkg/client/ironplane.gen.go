@@ -6887,6 +6887,9 @@ type Count = bool
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// DryRun defines model for DryRun.
+type DryRun = bool
+
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
@@ -6943,6 +6946,9 @@ type CreateAdminParams struct {
 
 // DeleteAdminParams defines parameters for DeleteAdmin.
 type DeleteAdminParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -6957,6 +6963,12 @@ type UpdateAdminParams struct {
 type UpdateAdminPermissionsParams struct {
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// DeleteAdminVerifyParams defines parameters for DeleteAdminVerify.
+type DeleteAdminVerifyParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 }
 
 // ListAPIKeysParams defines parameters for ListAPIKeys.
@@ -7004,8 +7016,17 @@ type CreateAPIKeyParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// DeleteCurrentAPIKeyParams defines parameters for DeleteCurrentAPIKey.
+type DeleteCurrentAPIKeyParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+}
+
 // DeleteAPIKeyParams defines parameters for DeleteAPIKey.
 type DeleteAPIKeyParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7093,6 +7114,9 @@ type CreateIdentityProviderParams struct {
 
 // DeleteIdentityProviderParams defines parameters for DeleteIdentityProvider.
 type DeleteIdentityProviderParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7101,6 +7125,12 @@ type DeleteIdentityProviderParams struct {
 type UpdateIdentityProviderParams struct {
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// EndOtherSessionsParams defines parameters for EndOtherSessions.
+type EndOtherSessionsParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
@@ -7126,6 +7156,9 @@ type ListSessionsParamsSort string
 
 // DeleteSessionParams defines parameters for DeleteSession.
 type DeleteSessionParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7195,6 +7228,9 @@ type CreateAuthenticatorParams struct {
 
 // DeleteAuthenticatorParams defines parameters for DeleteAuthenticator.
 type DeleteAuthenticatorParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7213,6 +7249,9 @@ type CreateVerifyCodeParams struct {
 
 // DeleteVerifyCodeParams defines parameters for DeleteVerifyCode.
 type DeleteVerifyCodeParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7303,6 +7342,9 @@ type CreateClientParams struct {
 
 // DeleteClientParams defines parameters for DeleteClient.
 type DeleteClientParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7342,6 +7384,9 @@ type ListGranterLinksParamsSort string
 
 // DeleteGranterLinkParams defines parameters for DeleteGranterLink.
 type DeleteGranterLinkParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7369,6 +7414,9 @@ type ListParentLinksParamsSort string
 
 // DeleteParentLinkParams defines parameters for DeleteParentLink.
 type DeleteParentLinkParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7402,6 +7450,9 @@ type CreateSubLinkParams struct {
 
 // DeleteSubLinkParams defines parameters for DeleteSubLink.
 type DeleteSubLinkParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7441,6 +7492,9 @@ type CreateSuperLinkParams struct {
 
 // DeleteSuperLinkParams defines parameters for DeleteSuperLink.
 type DeleteSuperLinkParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7449,6 +7503,12 @@ type DeleteSuperLinkParams struct {
 type UpdateSuperLinkParams struct {
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// DeleteClientVerifyParams defines parameters for DeleteClientVerify.
+type DeleteClientVerifyParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 }
 
 // ListEmailMessagesParams defines parameters for ListEmailMessages.
@@ -7528,6 +7588,9 @@ type CreateEmailTemplateParams struct {
 
 // DeleteEmailTemplateParams defines parameters for DeleteEmailTemplate.
 type DeleteEmailTemplateParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7603,6 +7666,9 @@ type CreateIPEntityParams struct {
 
 // DeleteIPEntityParams defines parameters for DeleteIPEntity.
 type DeleteIPEntityParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7681,6 +7747,9 @@ type CreateFieldParams struct {
 
 // DeleteFieldParams defines parameters for DeleteField.
 type DeleteFieldParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7705,6 +7774,9 @@ type CreateFieldValueParams struct {
 
 // DeleteFieldValueParams defines parameters for DeleteFieldValue.
 type DeleteFieldValueParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7756,6 +7828,9 @@ type CreateForwardingGatewayParams struct {
 
 // DeleteForwardingGatewayParams defines parameters for DeleteForwardingGateway.
 type DeleteForwardingGatewayParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7837,6 +7912,9 @@ type CreateIPGroupParams struct {
 
 // DeleteIPGroupParams defines parameters for DeleteIPGroup.
 type DeleteIPGroupParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7876,6 +7954,9 @@ type DeleteIPEntitiesParams struct {
 
 // DisableSSLParams defines parameters for DisableSSL.
 type DisableSSLParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -7932,6 +8013,9 @@ type CreateIntegrationParams struct {
 type DeleteIntegrationParams struct {
 	// Detach true: delete the integration although it has clients. It is first detached from them, which may take a while.
 	Detach *bool `form:"detach,omitempty" json:"detach,omitempty"`
+
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
@@ -8044,6 +8128,9 @@ type CreateComputerPartParams struct {
 
 // DeleteComputerPartParams defines parameters for DeleteComputerPart.
 type DeleteComputerPartParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8095,6 +8182,9 @@ type CreatePortSpeedParams struct {
 
 // DeletePortSpeedParams defines parameters for DeletePortSpeed.
 type DeletePortSpeedParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8140,6 +8230,9 @@ type CreateBootScriptParams struct {
 
 // DeleteBootScriptParams defines parameters for DeleteBootScript.
 type DeleteBootScriptParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8191,6 +8284,9 @@ type CreateDHCPServerParams struct {
 
 // DeleteDHCPServerParams defines parameters for DeleteDHCPServer.
 type DeleteDHCPServerParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8239,6 +8335,9 @@ type ListDiscoveredMachinesParamsSort string
 
 // DeleteDiscoveredMachineParams defines parameters for DeleteDiscoveredMachine.
 type DeleteDiscoveredMachineParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8284,6 +8383,9 @@ type BeginDriverUploadParams struct {
 
 // DeleteDriverParams defines parameters for DeleteDriver.
 type DeleteDriverParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8341,6 +8443,9 @@ type CreateFileServerParams struct {
 
 // DeleteFileServerParams defines parameters for DeleteFileServer.
 type DeleteFileServerParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8416,6 +8521,9 @@ type CreateInstallParams struct {
 
 // DeleteInstallParams defines parameters for DeleteInstall.
 type DeleteInstallParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8476,6 +8584,9 @@ type CreateISOParams struct {
 
 // DeleteISOParams defines parameters for DeleteISO.
 type DeleteISOParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8557,6 +8668,9 @@ type CreatePreseedParams struct {
 
 // DeletePreseedParams defines parameters for DeletePreseed.
 type DeletePreseedParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8614,6 +8728,9 @@ type ImportProfileParams struct {
 
 // DeleteProfileParams defines parameters for DeleteProfile.
 type DeleteProfileParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8671,6 +8788,9 @@ type CreateShellScriptParams struct {
 
 // DeleteShellScriptParams defines parameters for DeleteShellScript.
 type DeleteShellScriptParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -8815,6 +8935,9 @@ type CreateWebhookParams struct {
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
+	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -9467,7 +9590,7 @@ type ClientInterface interface {
 	// Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
-	DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteAdminVerify(ctx context.Context, adminID int64, params *DeleteAdminVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAPIKeys List API keys
 	//
@@ -9499,7 +9622,7 @@ type ClientInterface interface {
 	// Needs any key. Adds one item to the log. A repeated request is refused.
 	//
 	// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
-	DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteCurrentAPIKey(ctx context.Context, params *DeleteCurrentAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetCurrentAPIKey View the key of this request
 	//
@@ -9670,7 +9793,7 @@ type ClientInterface interface {
 	// Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
-	EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	EndOtherSessions(ctx context.Context, params *EndOtherSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSessions List sessions
 	//
@@ -10114,7 +10237,7 @@ type ClientInterface interface {
 	// Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 	//
 	// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
-	DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteClientVerify(ctx context.Context, clientID int64, params *DeleteClientVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEmailMessages List mails
 	//
@@ -12013,8 +12136,8 @@ func (c *Caller) UpdateAdminPermissions(ctx context.Context, adminID int64, para
 // Needs the permission `users.admins write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
-func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteAdminVerifyRequest(c.Server, adminID)
+func (c *Caller) DeleteAdminVerify(ctx context.Context, adminID int64, params *DeleteAdminVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAdminVerifyRequest(c.Server, adminID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12085,8 +12208,8 @@ func (c *Caller) CreateAPIKey(ctx context.Context, params *CreateAPIKeyParams, b
 // Needs any key. Adds one item to the log. A repeated request is refused.
 //
 // Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
-func (c *Caller) DeleteCurrentAPIKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteCurrentAPIKeyRequest(c.Server)
+func (c *Caller) DeleteCurrentAPIKey(ctx context.Context, params *DeleteCurrentAPIKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteCurrentAPIKeyRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -12466,8 +12589,8 @@ func (c *Caller) UpdateIdentityProvider(ctx context.Context, providerID int64, p
 // Needs any key. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
-func (c *Caller) EndOtherSessions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewEndOtherSessionsRequest(c.Server)
+func (c *Caller) EndOtherSessions(ctx context.Context, params *EndOtherSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndOtherSessionsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -13470,8 +13593,8 @@ func (c *Caller) UpdateSuperLink(ctx context.Context, clientID int64, superID in
 // Needs the permission `users.clients write`. Adds one item to the log, with the number of changed items. A repeated request is carried out again.
 //
 // Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
-func (c *Caller) DeleteClientVerify(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteClientVerifyRequest(c.Server, clientID)
+func (c *Caller) DeleteClientVerify(ctx context.Context, clientID int64, params *DeleteClientVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteClientVerifyRequest(c.Server, clientID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -17539,6 +17662,33 @@ func NewDeleteAdminRequest(server string, adminID int64, params *DeleteAdminPara
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -17755,7 +17905,7 @@ func NewUpdateAdminPermissionsRequestWithBody(server string, adminID int64, para
 }
 
 // NewDeleteAdminVerifyRequest constructs an http.Request for the DeleteAdminVerify method
-func NewDeleteAdminVerifyRequest(server string, adminID int64) (*http.Request, error) {
+func NewDeleteAdminVerifyRequest(server string, adminID int64, params *DeleteAdminVerifyParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -17778,6 +17928,33 @@ func NewDeleteAdminVerifyRequest(server string, adminID int64) (*http.Request, e
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -18018,7 +18195,7 @@ func NewCreateAPIKeyRequestWithBody(server string, params *CreateAPIKeyParams, c
 }
 
 // NewDeleteCurrentAPIKeyRequest constructs an http.Request for the DeleteCurrentAPIKey method
-func NewDeleteCurrentAPIKeyRequest(server string) (*http.Request, error) {
+func NewDeleteCurrentAPIKeyRequest(server string, params *DeleteCurrentAPIKeyParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -18034,6 +18211,33 @@ func NewDeleteCurrentAPIKeyRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -18095,6 +18299,33 @@ func NewDeleteAPIKeyRequest(server string, keyID int64, params *DeleteAPIKeyPara
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -18748,6 +18979,33 @@ func NewDeleteIdentityProviderRequest(server string, providerID int64, params *D
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -18868,7 +19126,7 @@ func NewUpdateIdentityProviderRequestWithBody(server string, providerID int64, p
 }
 
 // NewEndOtherSessionsRequest constructs an http.Request for the EndOtherSessions method
-func NewEndOtherSessionsRequest(server string) (*http.Request, error) {
+func NewEndOtherSessionsRequest(server string, params *EndOtherSessionsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -18884,6 +19142,33 @@ func NewEndOtherSessionsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -19020,6 +19305,33 @@ func NewDeleteSessionRequest(server string, sessionID int64, params *DeleteSessi
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -19467,6 +19779,33 @@ func NewDeleteAuthenticatorRequest(server string, authID int64, params *DeleteAu
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -19679,6 +20018,33 @@ func NewDeleteVerifyCodeRequest(server string, authID int64, codeID int64, param
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -20363,6 +20729,33 @@ func NewDeleteClientRequest(server string, clientID int64, params *DeleteClientP
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -20686,6 +21079,33 @@ func NewDeleteGranterLinkRequest(server string, clientID int64, superID int64, p
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -20890,6 +21310,33 @@ func NewDeleteParentLinkRequest(server string, clientID int64, subID int64, para
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -21158,6 +21605,33 @@ func NewDeleteSubLinkRequest(server string, clientID int64, subID int64, params 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -21497,6 +21971,33 @@ func NewDeleteSuperLinkRequest(server string, clientID int64, superID int64, par
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -21631,7 +22132,7 @@ func NewUpdateSuperLinkRequestWithBody(server string, clientID int64, superID in
 }
 
 // NewDeleteClientVerifyRequest constructs an http.Request for the DeleteClientVerify method
-func NewDeleteClientVerifyRequest(server string, clientID int64) (*http.Request, error) {
+func NewDeleteClientVerifyRequest(server string, clientID int64, params *DeleteClientVerifyParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -21654,6 +22155,33 @@ func NewDeleteClientVerifyRequest(server string, clientID int64) (*http.Request,
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -22102,6 +22630,33 @@ func NewDeleteEmailTemplateRequest(server string, templateID int64, params *Dele
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -22588,6 +23143,33 @@ func NewDeleteIPEntityRequest(server string, entityID int64, params *DeleteIPEnt
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -23037,6 +23619,33 @@ func NewDeleteFieldRequest(server string, fieldID int64, params *DeleteFieldPara
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -23310,6 +23919,33 @@ func NewDeleteFieldValueRequest(server string, fieldID int64, valueID int64, par
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -23674,6 +24310,33 @@ func NewDeleteForwardingGatewayRequest(server string, gatewayID int64, params *D
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -24198,6 +24861,33 @@ func NewDeleteIPGroupRequest(server string, groupID int64, params *DeleteIPGroup
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -24581,6 +25271,33 @@ func NewDisableSSLRequest(server string, params *DisableSSLParams) (*http.Reques
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -24974,6 +25691,18 @@ func NewDeleteIntegrationRequest(server string, integrationID int64, params *Del
 		if params.Detach != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "detach", *params.Detach, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -25858,6 +26587,33 @@ func NewDeleteComputerPartRequest(server string, partID int64, params *DeleteCom
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -26208,6 +26964,33 @@ func NewDeletePortSpeedRequest(server string, portSpeedID int64, params *DeleteP
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -26532,6 +27315,33 @@ func NewDeleteBootScriptRequest(server string, bootScriptID int64, params *Delet
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -26884,6 +27694,33 @@ func NewDeleteDHCPServerRequest(server string, dhcpid int64, params *DeleteDHCPS
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -27180,6 +28017,33 @@ func NewDeleteDiscoveredMachineRequest(server string, discoveryID int64, params 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -27592,6 +28456,33 @@ func NewDeleteDriverRequest(server string, driverID int64, params *DeleteDriverP
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -27998,6 +28889,33 @@ func NewDeleteFileServerRequest(server string, fileServerID int64, params *Delet
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -28497,6 +29415,33 @@ func NewDeleteInstallRequest(server string, installID int64, params *DeleteInsta
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -28894,6 +29839,33 @@ func NewDeleteISORequest(server string, isoManagerID int64, params *DeleteISOPar
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -29477,6 +30449,33 @@ func NewDeletePreseedRequest(server string, preseedID int64, params *DeletePrese
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -29880,6 +30879,33 @@ func NewDeleteProfileRequest(server string, profileID int64, params *DeleteProfi
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -30364,6 +31390,33 @@ func NewDeleteShellScriptRequest(server string, shellScriptID int64, params *Del
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -31450,6 +32503,33 @@ func NewDeleteWebhookRequest(server string, webhookID int64, params *DeleteWebho
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -32048,7 +33128,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
-	DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error)
+	DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, params *DeleteAdminVerifyParams, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error)
 
 	// ListAPIKeysWithResponse List API keys
 	//
@@ -32084,7 +33164,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
-	DeleteCurrentAPIKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error)
+	DeleteCurrentAPIKeyWithResponse(ctx context.Context, params *DeleteCurrentAPIKeyParams, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error)
 
 	// GetCurrentAPIKeyWithResponse View the key of this request
 	//
@@ -32273,7 +33353,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
-	EndOtherSessionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error)
+	EndOtherSessionsWithResponse(ctx context.Context, params *EndOtherSessionsParams, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error)
 
 	// ListSessionsWithResponse List sessions
 	//
@@ -32777,7 +33857,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
-	DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error)
+	DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, params *DeleteClientVerifyParams, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error)
 
 	// ListEmailMessagesWithResponse List mails
 	//
@@ -43380,8 +44460,8 @@ func (c *ClientWithResponses) UpdateAdminPermissionsWithResponse(ctx context.Con
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /admin/{admin_id}/verify (the `DeleteAdminVerify` operationId).
-func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error) {
-	rsp, err := c.DeleteAdminVerify(ctx, adminID, reqEditors...)
+func (c *ClientWithResponses) DeleteAdminVerifyWithResponse(ctx context.Context, adminID int64, params *DeleteAdminVerifyParams, reqEditors ...RequestEditorFn) (*DeleteAdminVerifyResponse, error) {
+	rsp, err := c.DeleteAdminVerify(ctx, adminID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -43440,8 +44520,8 @@ func (c *ClientWithResponses) CreateAPIKeyWithResponse(ctx context.Context, para
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /auth/key/current (the `DeleteCurrentAPIKey` operationId).
-func (c *ClientWithResponses) DeleteCurrentAPIKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error) {
-	rsp, err := c.DeleteCurrentAPIKey(ctx, reqEditors...)
+func (c *ClientWithResponses) DeleteCurrentAPIKeyWithResponse(ctx context.Context, params *DeleteCurrentAPIKeyParams, reqEditors ...RequestEditorFn) (*DeleteCurrentAPIKeyResponse, error) {
+	rsp, err := c.DeleteCurrentAPIKey(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -43755,8 +44835,8 @@ func (c *ClientWithResponses) UpdateIdentityProviderWithResponse(ctx context.Con
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /auth/session (the `EndOtherSessions` operationId).
-func (c *ClientWithResponses) EndOtherSessionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error) {
-	rsp, err := c.EndOtherSessions(ctx, reqEditors...)
+func (c *ClientWithResponses) EndOtherSessionsWithResponse(ctx context.Context, params *EndOtherSessionsParams, reqEditors ...RequestEditorFn) (*EndOtherSessionsResponse, error) {
+	rsp, err := c.EndOtherSessions(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -44595,8 +45675,8 @@ func (c *ClientWithResponses) UpdateSuperLinkWithResponse(ctx context.Context, c
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /client/{client_id}/verify (the `DeleteClientVerify` operationId).
-func (c *ClientWithResponses) DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error) {
-	rsp, err := c.DeleteClientVerify(ctx, clientID, reqEditors...)
+func (c *ClientWithResponses) DeleteClientVerifyWithResponse(ctx context.Context, clientID int64, params *DeleteClientVerifyParams, reqEditors ...RequestEditorFn) (*DeleteClientVerifyResponse, error) {
+	rsp, err := c.DeleteClientVerify(ctx, clientID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

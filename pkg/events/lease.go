@@ -36,6 +36,9 @@ const leaseTTL = 10 * time.Second
 // is called once for all items, after the caller's permission was checked, because during a lease nobody can refer to
 // them. If a service refers to an item, the error is a 409.
 func (c *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
+	if tx.IsDryRun() {
+		return tx.AskOnce(fmt.Sprint(c.Type, ids), func(ctx context.Context) error { return c.askAll(ctx, ids) })
+	}
 	closed, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = ANY ($2) AND agreed AND until > clock_timestamp()", c.Type, ids)
 	if err != nil {
 		return fmt.Errorf("end the deletion leases of %s %v: %w", c.Type, ids, err)
@@ -63,16 +66,33 @@ func (c *Leases) confirmAll(ctx context.Context, ids []int64) error {
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	for _, service := range c.Users {
-		found, err := c.askUser(ctx, service, items, "")
-		if err == nil && found.ID != 0 {
-			err = problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Usage)
-		}
-		if err != nil {
-			return errors.Join(err, c.update(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
-		}
+	if err := c.refuseUsed(ctx, items, ""); err != nil {
+		return errors.Join(err, c.update(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
 	}
 	return c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
+}
+
+// askAll asks all users whether they refer to the items. It takes no leases, so that others may still refer to the items.
+func (c *Leases) askAll(ctx context.Context, ids []int64) error {
+	items := make([]lease, len(ids))
+	for i, id := range ids {
+		items[i].ID = id
+	}
+	return c.refuseUsed(ctx, items, withoutLease)
+}
+
+// refuseUsed returns a 409 if a service refers to one of the items.
+func (c *Leases) refuseUsed(ctx context.Context, items []lease, detach string) error {
+	for _, service := range c.Users {
+		found, err := c.askUser(ctx, service, items, detach)
+		if err != nil {
+			return err
+		}
+		if found.ID != 0 {
+			return problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Usage)
+		}
+	}
+	return nil
 }
 
 // acquire starts leases for the items.
@@ -149,6 +169,8 @@ func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err erro
 const (
 	detachLater = "later" // existing references stay for now, and nobody adds one
 	detachNow   = "now"   // remove some of the references to the first item
+
+	withoutLease = "never" // only the question: nothing is leased, and references may be added
 )
 
 func (c *Leases) askUser(ctx context.Context, service string, items []lease, detach string) (found usage, err error) {
@@ -195,7 +217,7 @@ func leasePath(kind string) string { return "/internal/close/" + kind }
 
 type leaseRequest struct {
 	Items  string `query:"items" max:"10000"` // up to a hundred leases, as JSON
-	Detach string `query:"detach" enum:"later,now"`
+	Detach string `query:"detach" enum:"later,never,now"`
 }
 
 var errInUse = errors.New("the item is in use")
@@ -210,6 +232,9 @@ func (r *Refs) LeaseRoute() rest.Route {
 			var items []lease
 			if err := json.Unmarshal([]byte(req.Items), &items); err != nil {
 				return found, fmt.Errorf("read the leases: %w", err)
+			}
+			if req.Detach == withoutLease {
+				return r.findUsed(ctx, r.DB, items)
 			}
 			err = r.DB.InTx(ctx, func(tx *pg.Tx) error {
 				tx.Unrecorded("it is recorded where it is deleted")
@@ -238,14 +263,10 @@ func (r *Refs) LeaseRoute() rest.Route {
 				if req.Detach != "" {
 					return err
 				}
-				for _, item := range items {
-					reason, err := r.FindUsage(ctx, tx, item.ID)
-					if found = (usage{ID: item.ID, Usage: reason}); err != nil || reason != "" {
-						return errors.Join(err, errInUse)
-					}
+				if found, err = r.findUsed(ctx, tx, items); err == nil && found.ID != 0 {
+					err = errInUse
 				}
-				found = usage{}
-				return nil
+				return err
 			})
 			if errors.Is(err, errInUse) {
 				err = nil
@@ -253,4 +274,18 @@ func (r *Refs) LeaseRoute() rest.Route {
 			return found, err
 		},
 	}
+}
+
+// findUsed returns the first item that is used here, and how.
+func (r *Refs) findUsed(ctx context.Context, q pg.Querier, items []lease) (usage, error) {
+	for _, item := range items {
+		reason, err := r.FindUsage(ctx, q, item.ID)
+		if err != nil {
+			return usage{}, fmt.Errorf("find the usage of %s %d: %w", r.Type, item.ID, err)
+		}
+		if reason != "" {
+			return usage{ID: item.ID, Usage: reason}, nil
+		}
+	}
+	return usage{}, nil
 }

@@ -136,6 +136,9 @@ func (m Mutation[Req, Resp]) route() *route.Route {
 	o.Several = slices.ContainsFunc(o.Request.Path, func(p route.Parameter) bool { return p.Type == reflect.TypeFor[IDs]() })
 	o.SetExample(m.Example)
 	o.SetEffect(m.Effect)
+	if m.Method == http.MethodDelete {
+		o.Request.AcceptDryRun()
+	}
 	o.NeedsDB = true
 	o.Endpoint = func(db *pg.DB) endpoint.Endpoint {
 		var allow func(context.Context, *pg.Tx, any) error

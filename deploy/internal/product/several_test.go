@@ -192,6 +192,7 @@ func (w *several) edits(p *product.Product, o rest.Operation) {
 func (w *several) deletions(p *product.Product) {
 	w.t.Helper()
 	a, b := w.another(), w.another()
+	w.dryRun(p, b, a)
 	request := w.request()
 	answer := w.c.Do("DELETE", w.at(b, a), nil, "X-Request-Id", request).Want(200)
 	if want := fmt.Sprintf("s %d, %d deleted.", b, a); !strings.HasSuffix(testkit.Decode[rest.Message](answer).Message, want) {
@@ -203,6 +204,28 @@ func (w *several) deletions(p *product.Product) {
 		}
 	}
 	w.logged(p, request, 2)
+}
+
+// dryRun deletes the items in a dry run, which changes and logs nothing.
+func (w *several) dryRun(p *product.Product, ids ...int64) {
+	w.t.Helper()
+	request := w.request() + "-dry"
+	before := make([]*testkit.Response, len(ids))
+	for i, id := range ids {
+		before[i] = w.c.Do("GET", w.at(id), nil).Want(200)
+	}
+	answer := w.c.Do("DELETE", w.at(ids...)+"?dry_run=true", nil, "X-Request-Id", request).Want(200)
+	if text := testkit.Decode[rest.Message](answer).Message; !strings.HasPrefix(text, "Nothing was changed, because dry_run is true.") {
+		w.t.Errorf("got %q, want a message that nothing was changed", text)
+	}
+	w.c.Do("DELETE", w.at(ids...)+"?dry_run=maybe", nil).Want(400)
+	for i, id := range ids {
+		if after := w.c.Do("GET", w.at(id), nil).Want(200); after.Text != before[i].Text ||
+			after.Header.Get("ETag") != before[i].Header.Get("ETag") {
+			w.t.Errorf("got %s after a dry run, want %s with the same ETag", after.Text, before[i].Text)
+		}
+	}
+	w.logged(p, request, 0)
 }
 
 func (w *several) logged(p *product.Product, request string, want int) {

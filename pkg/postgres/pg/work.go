@@ -21,6 +21,7 @@ type Tx struct {
 	unrecorded  string
 	afterCommit []func(context.Context) error
 	wakes       []string
+	dryRun      *dryRun // nil: it commits
 
 	Caller any // set by the service: facts about the caller that outlive the caller's own key
 }
@@ -58,10 +59,37 @@ func (RestartAfter) Error() string { return "the unit of work needs a preparatio
 // InTx runs fn as one unit of work: its changes and records are all committed, or none. It runs fn again after a deadlock or
 // a serialization failure, and if the session was read-only but a new session is not. So fn must change nothing but the
 // database.
-func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
+func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error { return db.run(ctx, nil, fn) }
+
+// DryRun runs fn as InTx does, and then rolls it back: nothing is changed or recorded, nobody is woken, and the functions of
+// AfterCommit do not run. Its error is the one that InTx would return for the same work.
+func (db *DB) DryRun(ctx context.Context, fn func(*Tx) error) error {
+	return db.run(ctx, &dryRun{asked: map[string]bool{}}, fn)
+}
+
+// dryRun outlives the attempts of one call of DryRun.
+type dryRun struct{ asked map[string]bool }
+
+// IsDryRun reports whether the unit of work is rolled back in any case.
+func (tx *Tx) IsDryRun() bool { return tx.dryRun != nil }
+
+// AskOnce calls ask between two attempts of a dry run, once for each question. Use it for a question to another service whose
+// effects a rollback would not undo.
+func (tx *Tx) AskOnce(question string, ask func(context.Context) error) error {
+	asked := tx.dryRun.asked
+	if asked[question] {
+		return nil
+	}
+	return RestartAfter(func(ctx context.Context) error {
+		asked[question] = true
+		return ask(ctx)
+	})
+}
+
+func (db *DB) run(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
 	aborted, restarts := 0, 0
 	for {
-		err := db.runOnce(ctx, fn)
+		err := db.runOnce(ctx, dry, fn)
 		if prepare, ok := errors.AsType[RestartAfter](err); ok && restarts < maxRestarts {
 			restarts++
 			if err := prepare(ctx); err != nil {
@@ -81,16 +109,16 @@ func (db *DB) InTx(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
-// runOnce is one attempt of InTx.
-func (db *DB) runOnce(ctx context.Context, fn func(*Tx) error) error {
+// runOnce is one attempt of InTx or DryRun.
+func (db *DB) runOnce(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
 	inner, err := db.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer rollback(ctx, inner)
 
-	tx := &Tx{tx: inner}
-	if err := fn(tx); err != nil {
+	tx := &Tx{tx: inner, dryRun: dry}
+	if err := fn(tx); err != nil || dry != nil {
 		return err
 	}
 	if err := tx.writeRecords(ctx); err != nil {

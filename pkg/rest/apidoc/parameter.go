@@ -47,6 +47,11 @@ func (d *document) parameters(o *route.Route) []openapi.Schema {
 		}
 		l.add("query", p.Name, p.Doc, values)["required"] = p.Required != 0
 	}
+	if o.Request.DryRun {
+		l.share("DryRun", "query", route.DryRun,
+			"Whether to change nothing. The response, or the error, is the one that the request would have without it.",
+			openapi.Schema{"type": "boolean"})
+	}
 	if o.List != nil {
 		l.addList(o)
 	}

@@ -100,6 +100,7 @@ type exchange struct {
 	connection *http.ResponseController
 	timer      *time.Timer // ends the request after answerTimeout; stopped once a list has begun
 	body       []byte      // the body of the request
+	dryRun     bool        // the change is rolled back
 }
 
 type exchangeKey struct{}

@@ -35,8 +35,15 @@ type Request struct {
 	Query    []Parameter
 	Names    []string                            // all known parameters of the query, sorted
 	ReadBody func(*http.Request) ([]byte, error) // returns the body as JSON; nil: the body is JSON
+	DryRun   bool                                // accepts the parameter dry_run; see AcceptDryRun
 	match    []int                               // index of the IfMatch; nil if there is none
 	body     []int                               // index of the Body; nil if there is none
+}
+
+// AcceptDryRun makes the request accept the parameter dry_run. Change then rolls back.
+func (p *Request) AcceptDryRun() {
+	p.DryRun, p.Names = true, append(p.Names, DryRun)
+	slices.Sort(p.Names)
 }
 
 // HasIfMatch reports whether the operation accepts the header If-Match.
@@ -167,12 +174,20 @@ func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values,
 			invalid.Add("?"+param.Name, "required", "cannot be empty")
 		}
 	}
+	if value := asked.Get(DryRun); p.DryRun && value != "" {
+		dry := reflect.ValueOf(&exchangeFrom(r.Context()).dryRun).Elem()
+		if code, message := body.ReadValue(dry, value, &schema.Member{}); code != "" {
+			invalid.Add("?"+DryRun, code, "%s", message)
+		}
+	}
 	return asked, invalid, err
 }
 
 const (
 	// Include is the parameter that may be repeated.
 	Include = "include"
+	// DryRun is the parameter of changes that are rolled back.
+	DryRun = "dry_run"
 	// owner names an account. It must not be empty, because a mistake must not select the caller.
 	owner = "owner"
 	// maxInvalidParameters is the maximum number of errors that are reported for a query.

@@ -207,7 +207,7 @@ func Respond(do func(ctx context.Context, request any) (any, error)) endpoint.En
 }
 
 // Change returns an endpoint that runs do in one transaction, and once for all attempts with the same key. allow also runs
-// before a stored response is repeated.
+// before a stored response is repeated. A dry run rolls back, and no response is stored for it.
 func Change(
 	db *pg.DB,
 	allow func(context.Context, *pg.Tx, any) error,
@@ -218,11 +218,14 @@ func Change(
 	}
 	return func(ctx context.Context, request any) (any, error) {
 		s := exchangeFrom(ctx)
+		allowed := func(tx *pg.Tx) error { return allow(ctx, tx, request) }
+		if s.dryRun {
+			return dryRun(ctx, db, allowed, func(tx *pg.Tx) (any, error) { return do(ctx, tx, request) })
+		}
 		attempt, err := newAttempt(s.request, s.body)
 		if err != nil {
 			return nil, err
 		}
-		allowed := func(tx *pg.Tx) error { return allow(ctx, tx, request) }
 		return attempt.run(ctx, db, allowed, func(tx *pg.Tx) (*reply, error) {
 			response, err := do(ctx, tx, request)
 			if err != nil {
@@ -231,6 +234,25 @@ func Change(
 			return encode(response)
 		})
 	}
+}
+
+// dryRun runs a change and rolls it back. The response is the one that the change would have, and says so in a Message.
+func dryRun(ctx context.Context, db *pg.DB, allowed func(*pg.Tx) error, do func(*pg.Tx) (any, error)) (answer *reply, err error) {
+	err = db.DryRun(ctx, func(tx *pg.Tx) error {
+		if err := allowed(tx); err != nil {
+			return err
+		}
+		response, err := do(tx)
+		if err != nil {
+			return err
+		}
+		if m, ok := response.(Message); ok {
+			response = Message{Message: "Nothing was changed, because dry_run is true. Without it: " + m.Message}
+		}
+		answer, err = encode(response)
+		return err
+	})
+	return answer, err
 }
 
 var (
