@@ -321,7 +321,8 @@ func TestJobsOfKilledProcesses(t *testing.T) {
 	}
 	s.eventually("the job without an attempt left is given up", func() bool {
 		return s.count(
-			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'last attempt' AND errors[1] ->> 'error' = 'the process that ran the job has ended'",
+			"river_job WHERE state = 'discarded' AND args ->> 'name' = 'last attempt' "+
+				"AND errors[1] ->> 'error' = 'the process that ran the job has ended'",
 		) == 1
 	})
 	if n := s.count("river_job WHERE state = 'running' AND args ->> 'name' IN ('runs elsewhere', 'just started')"); n != 2 {
