@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// The kernel treats the end of the thread that forked as the end of the parent.
-func TestChildOutlivesItsThread(t *testing.T) {
+// A child outlives the thread that started it, although the kernel signals a parent's death when this thread ends.
+func TestChildOutlivesThread(t *testing.T) {
 	t.Parallel()
 	var r *Redis
-	onEndingThread(func() { r, _ = StartRedis(within(t), RedisOptions{}) })
+	onEndingThread(func() { r, _ = StartRedis(testContext(t), RedisOptions{}) })
 	if r == nil {
 		t.Fatal("got no Redis, want one")
 	}
-	defer r.Stop(within(t))
+	defer r.Stop(testContext(t))
 	c := redisClient(t, r)
 	for range 50 {
-		if err := c.Ping(within(t)).Err(); err != nil {
+		if err := c.Ping(testContext(t)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(pollInterval)
 	}
 }
 
+// onEndingThread calls f on a thread that ends after it.
 func onEndingThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -35,7 +36,7 @@ func onEndingThread(f func()) {
 			f()
 			return
 		}
-		defer runtime.UnlockOSThread() // but not the main thread
+		defer runtime.UnlockOSThread() // the main thread cannot end: try another one
 		onEndingThread(f)
 	}()
 	<-done

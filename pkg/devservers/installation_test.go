@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// fakeBin makes an installation whose initdb is a script. A shell writes the files: were they open for writing here
-// while another test forks, the exec of them would fail (golang/go#22315).
+// fakeBin creates an installation whose initdb is a script. A shell writes the files. If this process wrote them while another
+// test forks, their execution could fail (golang/go#22315).
 func fakeBin(t *testing.T, major, initdb string) string {
 	t.Helper()
 	bin := t.TempDir()
-	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil { // for whom initdb runs as
+	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil { // initdb runs as another user
 		t.Fatal(err)
 	}
 	for name, script := range map[string]string{
@@ -32,24 +32,24 @@ func fakeBin(t *testing.T, major, initdb string) string {
 
 func TestNoPostgres(t *testing.T) {
 	t.Parallel()
-	_, err := StartPostgres(within(t), PostgresOptions{Dir: t.TempDir(), bins: []string{t.TempDir(), "/not/there"}})
+	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: t.TempDir(), bins: []string{t.TempDir(), "/missing"}})
 	if !errors.Is(err, ErrNoPostgres) {
 		t.Fatalf("start: got %v, want %v", err, ErrNoPostgres)
 	}
-	for _, way := range []string{
+	for _, hint := range []string{
 		"apt-get install postgresql", "make setup", "dnf install postgresql-server", "brew install postgresql@17", "DATABASE_URL",
 	} {
-		if !strings.Contains(err.Error(), way) {
-			t.Errorf("got %q, want a mention of %q", err, way)
+		if !strings.Contains(err.Error(), hint) {
+			t.Errorf("got %q, want a hint with %q", err, hint)
 		}
 	}
 }
 
 func TestFindPostgres(t *testing.T) {
 	t.Parallel()
-	bins := []string{"/not/there", fakeBin(t, "97", ""), fakeBin(t, "98", ""), fakeBin(t, "99beta1;echo", "")}
+	bins := []string{"/missing", fakeBin(t, "97", ""), fakeBin(t, "98", ""), fakeBin(t, "99beta1;echo", "")}
 	for major, want := range map[string]string{"": bins[1], "97": bins[1], "98": bins[2], "99": bins[3]} {
-		found, err := findPostgres(within(t), bins, major)
+		found, err := findPostgres(testContext(t), bins, major)
 		if err != nil || found.bin != want {
 			t.Errorf("major version %q: got %v, %v, want %s", major, found, err, want)
 		}
@@ -60,7 +60,7 @@ func TestFindPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := findPostgres(within(t), []string{broken}, ""); !errors.Is(err, ErrNoPostgres) || !strings.Contains(err.Error(), broken) {
+	if _, err := findPostgres(testContext(t), []string{broken}, ""); !errors.Is(err, ErrNoPostgres) || !strings.Contains(err.Error(), broken) {
 		t.Errorf("a broken installation: got %v, want %v with the folder %s", err, ErrNoPostgres, broken)
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// ownerFolder is the variable that makes this test binary run servers, as an owner that a test can kill.
+// ownerFolder is a variable. With it, the test binary runs servers in that folder, so that a test can kill their owner.
 const ownerFolder = "DEVSERVERS_TEST_OWNER_FOLDER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerFolder); dir != "" {
-		if err := own(dir); err != nil {
+		if err := runServers(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func own(dir string) error {
+// runServers runs Postgres and Redis in a folder until its standard input ends.
+func runServers(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	p, err := StartPostgres(ctx, PostgresOptions{Dir: dir, Durable: true})
@@ -45,6 +46,7 @@ func own(dir string) error {
 	return err
 }
 
+// The servers of a killed process end, and another process can start servers in the folder.
 func TestKilledOwner(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,28 +71,28 @@ func TestKilledOwner(t *testing.T) {
 	}
 	postgresURL, redisURL, _ := strings.Cut(strings.TrimSpace(line), " ")
 
-	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
+	_, err = StartPostgres(testContext(t), PostgresOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d", owner.Process.Pid)) {
 		t.Errorf("start beside the owner: got %v, want an error that says in use by process %d", err, owner.Process.Pid)
 	}
 	if err := execute(t, postgresURL, "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
 		t.Fatal(err)
 	}
-	asleep := make(chan error)
-	go func() { asleep <- execute(t, postgresURL, "SELECT pg_sleep(3600)") }()
-	eventually(t, "a session asleep", func() bool {
+	sleeping := make(chan error)
+	go func() { sleeping <- execute(t, postgresURL, "SELECT pg_sleep(3600)") }()
+	eventually(t, "a session sleeps", func() bool {
 		return query[int](t, postgresURL, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1
 	})
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = owner.Wait() // for it to let go of the folder; that it was killed we know
+	_ = owner.Wait() // its error says only that it was killed; then it no longer locks the folder
 
 	if runtime.GOOS == "linux" {
 		for _, name := range []string{"postgres.server", "redis.server"} {
-			eventually(t, name+" is free", func() bool { return !locked(t, filepath.Join(dir, name)) })
+			eventually(t, name+" is unlocked", func() bool { return !isLocked(t, filepath.Join(dir, name)) })
 		}
-		if err := <-asleep; err == nil {
+		if err := <-sleeping; err == nil {
 			t.Error("got no error of the sleeping session, want it ended")
 		}
 	}
@@ -108,7 +110,8 @@ func TestKilledOwner(t *testing.T) {
 	}
 }
 
-func TestStartWaitsForAnOrphan(t *testing.T) {
+// A start waits until a server process that outlived its owner has ended.
+func TestStartWaitsForOrphan(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	stopPostgres(t, p)
@@ -117,7 +120,7 @@ func TestStartWaitsForAnOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := filepath.Join(t.TempDir(), "ended")
-	orphan := exec.Command("sh", "-c", `trap "" INT; echo deaf; sleep 0.5; : >"$0"`, ended)
+	orphan := exec.Command("sh", "-c", `trap "" INT; echo started; sleep 0.5; : >"$0"`, ended)
 	orphan.ExtraFiles = []*os.File{held}
 	out, err := orphan.StdoutPipe()
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// testTimeout is for what may take long on a busy machine, and is only ever waited out by a test that fails.
+// testTimeout bounds each step of a test. It is long, because a busy machine may be slow.
 const testTimeout = 5 * time.Minute
 
-func within(t *testing.T) context.Context {
+func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
@@ -29,29 +29,29 @@ func within(t *testing.T) context.Context {
 
 func startPostgres(t *testing.T, o PostgresOptions) *Postgres {
 	t.Helper()
-	p, err := StartPostgres(within(t), o)
+	p, err := StartPostgres(testContext(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Stop(within(t)) })
+	t.Cleanup(func() { _ = p.Stop(testContext(t)) })
 	return p
 }
 
 func stopPostgres(t *testing.T, p *Postgres) {
 	t.Helper()
-	if err := p.Stop(within(t)); err != nil {
+	if err := p.Stop(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func query[T any](t *testing.T, url, sql string) T {
 	t.Helper()
-	conn, err := pgx.Connect(within(t), url)
+	conn, err := pgx.Connect(testContext(t), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(within(t))
-	rows, err := conn.Query(within(t), sql)
+	defer conn.Close(testContext(t))
+	rows, err := conn.Query(testContext(t), sql)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,28 +62,28 @@ func query[T any](t *testing.T, url, sql string) T {
 	return v
 }
 
-// locked tells whether a process of a server is there: each of them has the lock.
-func locked(t *testing.T, path string) bool {
+// isLocked reports whether a process of a server runs: each of them holds the lock.
+func isLocked(t *testing.T, path string) bool {
 	t.Helper()
-	f, err := lock(path)
+	file, err := lock(path)
 	if err == nil {
-		f.Close()
+		file.Close()
 	} else if !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Fatal(err)
 	}
 	return err != nil
 }
 
-// awaitUnlocked waits, as a process that another test is forking has all our files for a moment.
+// awaitUnlocked waits until no process holds the lock. A process that another test is forking may hold it briefly.
 func awaitUnlocked(t *testing.T, serverLock string) {
 	t.Helper()
-	eventually(t, "no process of the server is left", func() bool { return !locked(t, serverLock) })
+	eventually(t, "the server has no process", func() bool { return !isLocked(t, serverLock) })
 }
 
-func eventually(t *testing.T, condition string, ok func() bool) {
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	ctx := within(t)
-	for !ok() {
+	ctx := testContext(t)
+	for !holds() {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("got a timeout, want %s", condition)
@@ -105,7 +105,7 @@ func assertMode(t *testing.T, path string, want os.FileMode) {
 
 func TestFirstStartAndRestart(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "not", "there yet")
+	dir := filepath.Join(t.TempDir(), "a", "missing folder")
 	p := startPostgres(t, PostgresOptions{Dir: dir})
 	for setting, want := range map[string]string{
 		"fsync": "off", "max_connections": "200", "TimeZone": "UTC", "lc_messages": "C",
@@ -118,8 +118,8 @@ func TestFirstStartAndRestart(t *testing.T) {
 	assertMode(t, filepath.Join(dir, "password"), 0o600)
 	assertMode(t, filepath.Join(dir, "postgres.log"), 0o600)
 	assertMode(t, filepath.Join(dir, "data"), 0o700)
-	if !locked(t, p.lock.server) {
-		t.Error("got a server without the lock, want one with it")
+	if !isLocked(t, p.lock.server) {
+		t.Error("got no lock while the server runs, want one")
 	}
 	if group, err := syscall.Getpgid(p.child.PID()); err != nil || group == syscall.Getpgrp() {
 		t.Errorf("got the process group %d, %v, want another one than the test's %d", group, err, syscall.Getpgrp())
@@ -154,12 +154,12 @@ func TestFirstStartAndRestart(t *testing.T) {
 
 func execute(t *testing.T, url, sql string) error {
 	t.Helper()
-	conn, err := pgx.Connect(within(t), url)
+	conn, err := pgx.Connect(testContext(t), url)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(within(t))
-	_, err = conn.Exec(within(t), sql)
+	defer conn.Close(testContext(t))
+	_, err = conn.Exec(testContext(t), sql)
 	return err
 }
 
@@ -182,45 +182,46 @@ func TestInvalidPasswordIsRefused(t *testing.T) {
 func TestStopEndsSessions(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
-	asleep := make(chan error)
-	go func() { asleep <- execute(t, p.URL("postgres"), "SELECT pg_sleep(3600)") }()
-	eventually(t, "a session asleep", func() bool {
+	sleeping := make(chan error)
+	go func() { sleeping <- execute(t, p.URL("postgres"), "SELECT pg_sleep(3600)") }()
+	eventually(t, "a session sleeps", func() bool {
 		return query[int](t, p.URL("postgres"), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1
 	})
 	stopPostgres(t, p)
-	if err := <-asleep; err == nil {
+	if err := <-sleeping; err == nil {
 		t.Error("got no error of the sleeping session, want it ended")
 	}
 	awaitUnlocked(t, p.lock.server)
-	stopPostgres(t, p) // once more does no harm
+	stopPostgres(t, p) // a second Stop succeeds
 }
 
 func TestSecondStartIsRefused(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
-	_, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir})
+	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: p.dir})
 	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("second start: got %v, want %v by process %d", err, ErrInUse, os.Getpid())
 	}
 	query[int](t, p.URL("postgres"), "SELECT 1")
 }
 
-func TestClosedParents(t *testing.T) {
+// Postgres, which does not run as root, starts below a folder that only root may read.
+func TestUnreadableParent(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run Postgres as another user")
 	}
-	closed := filepath.Join(t.TempDir(), "closed")
-	if err := os.Mkdir(closed, 0o700); err != nil {
+	private := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := startPostgres(t, PostgresOptions{Dir: filepath.Join(closed, "below")})
+	p := startPostgres(t, PostgresOptions{Dir: filepath.Join(private, "postgres")})
 	info, err := os.Stat(p.dataFolder())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Sys().(*syscall.Stat_t).Uid == 0 {
-		t.Error("got data that belongs to root, want another owner")
+		t.Error("got a data folder of root, want one of another user")
 	}
 }
 
@@ -233,24 +234,24 @@ func TestOtherMajorVersion(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	installed, err := findPostgres(within(t), usualBins(within(t)), "")
+	installed, err := findPostgres(testContext(t), usualBins(testContext(t)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = StartPostgres(within(t), PostgresOptions{Dir: dir})
+	_, err = StartPostgres(testContext(t), PostgresOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "Postgres 9 ") || !strings.Contains(err.Error(), installed.major+" ("+installed.bin) {
 		t.Errorf("start: got %v, want an error that names Postgres 9 and %s (%s", err, installed.major, installed.bin)
 	}
 }
 
-func TestFolderOfSomethingElse(t *testing.T) {
+func TestForeignDataFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := StartPostgres(
-		within(t),
+		testContext(t),
 		PostgresOptions{Dir: dir},
 	); err == nil ||
 		!strings.Contains(err.Error(), "is not a data folder of Postgres") {
@@ -265,7 +266,7 @@ func TestLostPasswordFile(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.dir, "password")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StartPostgres(within(t), PostgresOptions{Dir: p.dir}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := StartPostgres(testContext(t), PostgresOptions{Dir: p.dir}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("start: got %v, want %v", err, os.ErrNotExist)
 	}
 }
@@ -273,7 +274,7 @@ func TestLostPasswordFile(t *testing.T) {
 func TestCancelledStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, after := range []time.Duration{0, 300 * time.Millisecond} { // in the second, most likely, initdb is at work
+	for _, after := range []time.Duration{0, 300 * time.Millisecond} { // the second one most likely ends during initdb
 		ctx, cancel := context.WithTimeout(context.Background(), after)
 		p, err := StartPostgres(ctx, PostgresOptions{Dir: dir})
 		cancel()
@@ -292,7 +293,7 @@ func TestFailedInitdbLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bin := fakeBin(t, "15", "echo it broke >&2; exit 1")
-	_, err := StartPostgres(within(t), PostgresOptions{Dir: dir, bins: []string{bin}})
+	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: dir, bins: []string{bin}})
 	if err == nil || !strings.Contains(err.Error(), "it broke") {
 		t.Errorf("start: got %v, want an error that says it broke", err)
 	}
@@ -301,23 +302,24 @@ func TestFailedInitdbLeavesNothing(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, os.ErrNotExist)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "data.new", "global"), 0o700); err != nil { // as after a kill -9
+	if err := os.MkdirAll(filepath.Join(dir, "data.new", "global"), 0o700); err != nil { // as a kill -9 leaves it
 		t.Fatal(err)
 	}
 	startPostgres(t, PostgresOptions{Dir: dir})
 }
 
+// If the system lacks the locale C.UTF-8, the database uses C.
 func TestUnknownLocale(t *testing.T) {
 	t.Parallel()
-	real, err := findPostgres(within(t), usualBins(within(t)), "")
+	installed, err := findPostgres(testContext(t), usualBins(testContext(t)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := fakeBin(t, real.major, `case "$*" in *--locale=C.UTF-8*) echo 'initdb: error: invalid locale name "C.UTF-8"' >&2; exit 1;; esac
-exec `+real.bin+`/initdb "$@"`)
+	bin := fakeBin(t, installed.major, `case "$*" in *--locale=C.UTF-8*) echo 'initdb: error: invalid locale name "C.UTF-8"' >&2; exit 1;; esac
+exec `+installed.bin+`/initdb "$@"`)
 	dir := t.TempDir()
 	p := &Postgres{dir: dir, password: newPassword()}
-	if err := p.createData(within(t), installation{bin: bin, major: real.major}, false); err != nil {
+	if err := p.createData(testContext(t), installation{bin: bin, major: installed.major}, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(p.password), 0o600); err != nil {
@@ -339,12 +341,12 @@ func TestPortInUse(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	stopPostgres(t, p)
-	found, err := findPostgres(within(t), usualBins(within(t)), "")
+	found, err := findPostgres(testContext(t), usualBins(testContext(t)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(within(t), found, port, PostgresOptions{}); !errors.Is(err, errPortInUse) {
-		t.Errorf("serve on a taken port: got %v, want %v", err, errPortInUse)
+	if err := p.serve(testContext(t), found, port, PostgresOptions{}); !errors.Is(err, errPortInUse) {
+		t.Errorf("serve on a used port: got %v, want %v", err, errPortInUse)
 	}
 	awaitUnlocked(t, p.lock.server)
 
@@ -383,7 +385,8 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-func TestRecycledPid(t *testing.T) {
+// A postmaster.pid with the PID of another process prevents a start, unless our own server had this PID.
+func TestRecycledPID(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
 	if err := syscall.Kill(p.child.PID(), syscall.SIGKILL); err != nil {
@@ -414,12 +417,12 @@ func TestRecycledPid(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A living process that we know nothing of may be a Postgres started by hand.
-	_, err = StartPostgres(within(t), PostgresOptions{Dir: p.dir})
+	// An unknown process may be a Postgres that was started by hand.
+	_, err = StartPostgres(testContext(t), PostgresOptions{Dir: p.dir})
 	if err == nil || !strings.Contains(err.Error(), "PID "+pid) {
 		t.Errorf("start beside another process's PID: got %v, want an error that names PID %s", err, pid)
 	}
-	// That our server had this pid, and is gone, is another matter.
+	// The lock file says that our server, which has ended, had this PID.
 	if err := os.WriteFile(p.lock.server, []byte(pid), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -449,14 +452,14 @@ func TestLogIsBounded(t *testing.T) {
 func TestMissingExtension(t *testing.T) {
 	t.Parallel()
 	p := startPostgres(t, PostgresOptions{Dir: t.TempDir()})
-	conn, err := pgx.Connect(within(t), p.URL("postgres"))
+	conn, err := pgx.Connect(testContext(t), p.URL("postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(within(t))
-	err = requireExtensions(within(t), conn, "btree_gist", "no_such_thing")
-	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_thing:") ||
+	defer conn.Close(testContext(t))
+	err = requireExtensions(testContext(t), conn, "btree_gist", "no_such_extension")
+	if err == nil || !strings.Contains(err.Error(), "lacks the extension no_such_extension:") ||
 		!strings.Contains(err.Error(), "postgresql-contrib") {
-		t.Errorf("requireExtensions: got %v, want an error that names no_such_thing and postgresql-contrib", err)
+		t.Errorf("requireExtensions: got %v, want an error that names no_such_extension and postgresql-contrib", err)
 	}
 }

@@ -18,11 +18,11 @@ import (
 
 func startRedis(t *testing.T, o RedisOptions) *Redis {
 	t.Helper()
-	r, err := StartRedis(within(t), o)
+	r, err := StartRedis(testContext(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.Stop(within(t)) })
+	t.Cleanup(func() { _ = r.Stop(testContext(t)) })
 	return r
 }
 
@@ -63,23 +63,23 @@ func TestRedis(t *testing.T) {
 			c := redisClient(t, r)
 
 			set := time.Now()
-			if err := c.Set(within(t), "brief", 1, time.Second).Err(); err != nil {
+			if err := c.Set(testContext(t), "brief", 1, time.Second).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Set(within(t), "long", 1, time.Hour).Err(); err != nil {
+			if err := c.Set(testContext(t), "long", 1, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the brief key expires", func() bool { return errors.Is(c.Get(within(t), "brief").Err(), redis.Nil) })
-			if ttl := c.TTL(within(t), "long").Val(); ttl <= 0 || ttl >= time.Hour {
+			eventually(t, "the brief key expires", func() bool { return errors.Is(c.Get(testContext(t), "brief").Err(), redis.Nil) })
+			if ttl := c.TTL(testContext(t), "long").Val(); ttl <= 0 || ttl >= time.Hour {
 				t.Errorf("got a TTL of %v, want more than 0 and less than an hour", ttl)
 			}
-			if now, err := c.Time(within(t)).Result(); err != nil || now.Before(set.Add(-time.Second)) {
+			if now, err := c.Time(testContext(t)).Result(); err != nil || now.Before(set.Add(-time.Second)) {
 				t.Errorf("TIME: got %v, %v, want %v or later", now, err, set)
 			}
 
 			for _, password := range []string{"wrong", ""} {
 				other := redis.NewClient(&redis.Options{Addr: r.address, Password: password, MaxRetries: -1})
-				err := other.Get(within(t), "long").Err()
+				err := other.Get(testContext(t), "long").Err()
 				other.Close()
 				if err == nil || !strings.Contains(err.Error(), "WRONGPASS") && !strings.Contains(err.Error(), "NOAUTH") {
 					t.Errorf("password %q: got %v, want WRONGPASS or NOAUTH", password, err)
@@ -90,7 +90,7 @@ func TestRedis(t *testing.T) {
 				t.Errorf("Err of a running server: %v", err)
 			}
 			for range 2 {
-				if err := r.Stop(within(t)); err != nil {
+				if err := r.Stop(testContext(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -112,7 +112,7 @@ func TestRedisFallsBackToEmbedded(t *testing.T) {
 	if !r.IsEmbedded() {
 		t.Error("got a Redis from a missing program, want the embedded server")
 	}
-	if err := redisClient(t, r).Ping(within(t)).Err(); err != nil {
+	if err := redisClient(t, r).Ping(testContext(t)).Err(); err != nil {
 		t.Error(err)
 	}
 }
@@ -124,7 +124,7 @@ func TestRedisChild(t *testing.T) {
 	for setting, want := range map[string]string{
 		"save": "", "appendonly": "no", "bind": "127.0.0.1", "maxmemory-policy": "allkeys-lru", "maxmemory": "268435456",
 	} {
-		if got := c.ConfigGet(within(t), setting).Val()[setting]; got != want {
+		if got := c.ConfigGet(testContext(t), setting).Val()[setting]; got != want {
 			t.Errorf("%s: got %q, want %q", setting, got, want)
 		}
 	}
@@ -153,7 +153,7 @@ func TestRedisChild(t *testing.T) {
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("Err: got %v, want an error that says killed", err)
 	}
-	if err := r.Stop(within(t)); err != nil {
+	if err := r.Stop(testContext(t)); err != nil {
 		t.Errorf("Stop after death: %v", err)
 	}
 }
@@ -162,14 +162,14 @@ func TestRedisFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r, _ := redisChild(t, RedisOptions{Dir: dir})
-	_, err := StartRedis(within(t), RedisOptions{Dir: dir})
+	_, err := StartRedis(testContext(t), RedisOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "in use by process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("second start: got %v, want an error that says in use by process %d", err, os.Getpid())
 	}
-	if !locked(t, r.lock.server) {
+	if !isLocked(t, r.lock.server) {
 		t.Error("got a server without the lock, want one with it")
 	}
-	if err := r.Stop(within(t)); err != nil {
+	if err := r.Stop(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	awaitUnlocked(t, r.lock.server)
@@ -186,7 +186,7 @@ func TestRedisPortInUse(t *testing.T) {
 	r, _ := redisChild(t, RedisOptions{})
 	program := firstInPath([]string{"redis-server", "valkey-server"})
 	other := &Redis{password: r.password}
-	if err := other.serve(within(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortInUse) {
+	if err := other.serve(testContext(t), program, l.Addr().(*net.TCPAddr).Port); !errors.Is(err, errPortInUse) {
 		t.Errorf("serve on a taken port: got %v, want %v", err, errPortInUse)
 	}
 }

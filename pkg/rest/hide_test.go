@@ -16,7 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// A warehouse: clients may not know where a crate stands, nor what is noted of it, and not what a piece in it has cost.
+// warehouse has crates and pieces. Clients see neither the place and the notes of a crate, nor the cost of a piece.
 var warehouse = fstest.MapFS{"migrations/0001_warehouse.sql": {Data: []byte(`-- +goose Up
 CREATE TABLE crate (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, version bigint NOT NULL DEFAULT 1, name text NOT NULL,
 	place_row bigint NOT NULL DEFAULT 0, place_shelf text, notes text[] NOT NULL DEFAULT '{}', owner_id bigint NOT NULL DEFAULT 1);
@@ -95,8 +95,8 @@ func warehouseRoutes() []rest.Route {
 	}.Routes()...)
 }
 
-// inWarehouse returns an admin and a client.
-func inWarehouse(t *testing.T) (admin, client *testkit.Client) {
+// newWarehouse returns an admin and a client of a warehouse.
+func newWarehouse(t *testing.T) (admin, client *testkit.Client) {
 	t.Helper()
 	db := testkit.Database(t, "warehouse", warehouse)
 	handler := rest.NewHandler("warehouse", db, slog.New(slog.NewTextHandler(t.Output(), nil)), warehouseRoutes())
@@ -108,27 +108,27 @@ func inWarehouse(t *testing.T) (admin, client *testkit.Client) {
 	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All))), testkit.NewClient(t, testkit.As(handler, tenant))
 }
 
-// What is hidden from a caller is in no answer, and nothing that it can ask tells it.
+// Hidden members are in no response to the caller.
 func TestHide(t *testing.T) {
 	t.Parallel()
-	admin, client := inWarehouse(t)
+	admin, client := newWarehouse(t)
 	admin.Do("POST", "/crate", `{"name": "Rails", "place": {"row": 7, "shelf": "B"}, "notes": ["dusty"]}`).Want(200)
 	admin.Do("POST", "/crate", `{"name": "Screws", "place": {"row": 3}, "notes": []}`).Want(200)
 	admin.Do("POST", "/crate/1/piece", `{"name": "Rail", "cost": 12}`).Want(200)
 
-	const shown, masked = `{"id":1,"name":"Rails","place":{"row":7,"shelf":"B"},"notes":["dusty"]}`, `{"id":1,"name":"Rails","place":{"row":0},"notes":[]}`
-	for _, ask := range []struct{ path, all, some string }{
-		{"/crate/1", shown + "\n", masked + "\n"},
-		{"/crate?name=Rails", "[" + shown + "]\n", "[" + masked + "]\n"},
-		{"/crate?name=Rails&per_page=1", "[" + shown + "]\n", "[" + masked + "]\n"},
+	const full, masked = `{"id":1,"name":"Rails","place":{"row":7,"shelf":"B"},"notes":["dusty"]}`, `{"id":1,"name":"Rails","place":{"row":0},"notes":[]}`
+	for _, test := range []struct{ path, admin, client string }{
+		{"/crate/1", full + "\n", masked + "\n"},
+		{"/crate?name=Rails", "[" + full + "]\n", "[" + masked + "]\n"},
+		{"/crate?name=Rails&per_page=1", "[" + full + "]\n", "[" + masked + "]\n"},
 		{"/crate/1/piece/1", `{"id":1,"name":"Rail","cost":12}` + "\n", `{"id":1,"name":"Rail"}` + "\n"},
 		{"/crate/1/piece", `[{"id":1,"name":"Rail","cost":12}]` + "\n", `[{"id":1,"name":"Rail"}]` + "\n"},
 	} {
-		if got := admin.Do("GET", ask.path, nil).Want(200).Text; got != ask.all {
-			t.Errorf("%s: an admin got %s, want %s", ask.path, got, ask.all)
+		if got := admin.Do("GET", test.path, nil).Want(200).Text; got != test.admin {
+			t.Errorf("%s as an admin: got %s, want %s", test.path, got, test.admin)
 		}
-		if got := client.Do("GET", ask.path, nil).Want(200).Text; got != ask.some {
-			t.Errorf("%s: a client got %s, want %s", ask.path, got, ask.some)
+		if got := client.Do("GET", test.path, nil).Want(200).Text; got != test.client {
+			t.Errorf("%s as a client: got %s, want %s", test.path, got, test.client)
 		}
 	}
 	for path, want := range map[string][2]string{
@@ -143,10 +143,10 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// A caller can neither filter nor sort by what is hidden from it, which would tell what it is.
+// A caller can neither filter nor sort by a hidden member, because the result would reveal the member.
 func TestHideFromQueries(t *testing.T) {
 	t.Parallel()
-	admin, client := inWarehouse(t)
+	admin, client := newWarehouse(t)
 	admin.Do("POST", "/crate", `{"name": "Rails", "place": {"row": 7}, "notes": []}`).Want(200)
 	admin.Do("GET", "/crate?row=7&sort=-row", nil).Want(200)
 	for query, want := range map[string]string{
@@ -161,25 +161,25 @@ func TestHideFromQueries(t *testing.T) {
 	}
 }
 
-// The answer to a change hides what a view does, and a caller that sends back what it sees leaves what is hidden as it is.
+// The response to a change hides the same members as a view. A caller that sends back a view changes no hidden member.
 func TestHideFromChanges(t *testing.T) {
 	t.Parallel()
-	admin, client := inWarehouse(t)
+	admin, client := newWarehouse(t)
 	admin.Do("POST", "/crate", `{"name": "Rails", "place": {"row": 7, "shelf": "B"}, "notes": ["dusty"]}`).Want(200)
 	seen := client.Do("GET", "/crate/1", nil).Want(200).Text
 	edited := client.Do("PATCH", "/crate/1", strings.Replace(seen, "Rails", "Long rails", 1)).Want(200).Text
 	if want := `{"id":1,"name":"Long rails","place":{"row":0},"notes":[]}` + "\n"; edited != want {
-		t.Errorf("the client got %s, want %s", edited, want)
+		t.Errorf("the edited crate as a client: got %s, want %s", edited, want)
 	}
 	if got := client.Do("PATCH", "/crate/1", `{}`).Want(200).Text; got != edited {
-		t.Errorf("the client got %s, want %s", got, edited)
+		t.Errorf("the unchanged crate as a client: got %s, want %s", got, edited)
 	}
 	want := `{"id":1,"name":"Long rails","place":{"row":7,"shelf":"B"},"notes":["dusty"]}` + "\n"
 	if got := admin.Do("GET", "/crate/1", nil).Want(200).Text; got != want {
-		t.Errorf("got %s, want %s", got, want)
+		t.Errorf("the edited crate as an admin: got %s, want %s", got, want)
 	}
 	created := client.Do("POST", "/crate", `{"name": "Nuts", "place": {"row": 9}, "notes": []}`).Want(200).Text
 	if want := `{"id":2,"name":"Nuts","place":{"row":0},"notes":[]}` + "\n"; created != want {
-		t.Errorf("got %s, want %s", created, want)
+		t.Errorf("the created crate as a client: got %s, want %s", created, want)
 	}
 }

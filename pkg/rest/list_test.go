@@ -10,8 +10,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// Search goes by parameters in the one way that they are written: assigned=0 is assigned=false.
-func TestSearchIsAskedInOneSpelling(t *testing.T) {
+// A search gets each parameter in its one canonical spelling: assigned=0 becomes assigned=false.
+func TestSearchParametersAreCanonical(t *testing.T) {
 	t.Parallel()
 	for sent, want := range map[string]string{"0": "false", "False": "false", "false": "false", "1": "true", "TRUE": "true", "": ""} {
 		got, options := "none", ListOptions{Filters: map[string]string{"assigned": "assigned"}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,27 +35,40 @@ type (
 	invalidTagBody struct {
 		Name string `json:"name" db:"name" required:"creat" example:"x"`
 	}
-	silentBody struct {
+	strictBody struct {
+		Name string `json:"name" db:"name" required:"create,edit" example:"x"`
+		Note string `json:"note" db:"name"`
+	}
+	sizeBody struct {
+		Size int64 `json:"size" db:"size" example:"3"`
+	}
+	sizedShelf struct {
+		shelf
+		Size int64 `json:"size" db:"size"`
+	}
+	exampleFreeBody struct {
 		Name *string `json:"name" db:"name"`
 	}
-	blamingBody struct {
+	mistypedPointerBody struct {
 		Name string `json:"name" db:"name" example:"x"`
 	}
-	partialBody struct {
-		Name  string `json:"name" db:"name" example:"x"`
-		Whole whole  `json:"whole"`
+	partsBody struct {
+		Name  string     `json:"name" db:"name" example:"x"`
+		Whole splitValue `json:"whole"`
 	}
-	whole string
+	splitValue string
 )
 
-func (whole) Parts() map[string]string { return map[string]string{"/nmae": ""} }
+func (splitValue) Parts() map[string]string { return map[string]string{"/nmae": ""} }
 
-func (blamingBody) Resolve(invalid *problem.Fields) { invalid.Add("/nmae", "typo", "is misspelt") }
+func (mistypedPointerBody) Resolve(invalid *problem.Fields) {
+	invalid.Add("/nmae", "typo", "is misspelt")
+}
 
-// good is a resource without a mistake, but for what change does to it.
-func good(change func(*shelves)) func() []rest.Route {
+// declare returns a function that declares a valid resource, once change has edited it. A nil change edits nothing.
+func declare[V, B any](change func(*rest.Resource[V, B])) func() []rest.Route {
 	return func() []rest.Route {
-		r := shelves{
+		r := rest.Resource[V, B]{
 			Path:        "/shelf",
 			ID:          "shelf_id",
 			Noun:        "shelf",
@@ -63,27 +77,16 @@ func good(change func(*shelves)) func() []rest.Route {
 			Retry:       rest.RetryRepeats,
 			EditExample: `{"name": "essays"}`,
 		}
-		change(&r)
+		if change != nil {
+			change(&r)
+		}
 		return r.Routes()
 	}
 }
 
-// resourceOf is a resource with another item or another body.
-func resourceOf[V, B any]() []rest.Route {
-	return rest.Resource[V, B]{
-		Path:        "/shelf",
-		ID:          "shelf_id",
-		Noun:        "shelf",
-		Guard:       guard.AnyKey,
-		Table:       "shelf",
-		Retry:       rest.RetrySafe,
-		EditExample: `{"name": "essays"}`,
-	}.Routes()
-}
-
 func anyShelf(context.Context, pg.Querier, int64, permission.Access) error { return nil }
 
-// A mistake in a declaration ends the start with a sentence that names the resource, or the operation, and the field.
+// A mistake in a declaration stops the start. The error names the resource or the operation, and the field.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	type request struct{ Body rest.Body[shelfBody] }
@@ -105,120 +108,108 @@ func TestMistakes(t *testing.T) {
 		routes func() []rest.Route
 		want   string
 	}{
-		"no path":  {good(func(r *shelves) { r.Path = "" }), "rest: resource rest_test.shelf: Path is missing"},
-		"no noun":  {good(func(r *shelves) { r.Noun = "" }), resource + "Noun is missing"},
-		"no id":    {good(func(r *shelves) { r.ID = "" }), resource + "ID is missing"},
-		"no table": {good(func(r *shelves) { r.Table = "" }), resource + "Table is missing"},
-		"no guard": {good(func(r *shelves) { r.Guard = nil }), resource + "Guard is missing; public operations use guard.Public"},
+		"no path":  {declare(func(r *shelves) { r.Path = "" }), "rest: resource rest_test.shelf: Path is missing"},
+		"no noun":  {declare(func(r *shelves) { r.Noun = "" }), resource + "Noun is missing"},
+		"no id":    {declare(func(r *shelves) { r.ID = "" }), resource + "ID is missing"},
+		"no table": {declare(func(r *shelves) { r.Table = "" }), resource + "Table is missing"},
+		"no guard": {declare(func(r *shelves) { r.Guard = nil }), resource + "Guard is missing; public operations use guard.Public"},
 		"no retry behaviour": {
-			good(func(r *shelves) { r.Retry = "" }),
+			declare(func(r *shelves) { r.Retry = "" }),
 			resource + "Retry is missing: say what a repeated create does",
 		},
-		"a filter on no column": {
-			good(func(r *shelves) { r.List.Filters = map[string]string{"size": "lower(sise)"} }),
+		"a filter on an unknown column": {
+			declare(func(r *shelves) { r.List.Filters = map[string]string{"size": "lower(sise)"} }),
 			`rest: GET /shelf: List.Filters["size"] is sise, which is no column of rest_test.shelf`,
 		},
-		"a sort by no column": {
-			good(func(r *shelves) { r.List.Sorts = map[string]string{"size": "sise"} }),
+		"a sort by an unknown column": {
+			declare(func(r *shelves) { r.List.Sorts = map[string]string{"size": "sise"} }),
 			`rest: GET /shelf: List.Sorts["size"] is sise, which is no column of rest_test.shelf`,
 		},
-		"a default sort that is none": {
-			good(func(r *shelves) { r.List.Default = "-size" }),
+		"an unknown default sort": {
+			declare(func(r *shelves) { r.List.Default = "-size" }),
 			"rest: GET /shelf: List.Default is size, which is not in List.Sorts",
 		},
-		"the same path twice": {
-			func() []rest.Route { return append(resourceOf[shelf, plainBody](), resourceOf[shelf, plainBody]()...) },
+		"a path that is declared twice": {
+			func() []rest.Route { return slices.Repeat(declare[shelf, plainBody](nil)(), 2) },
 			"rest: GET /shelf is declared twice",
 		},
-		"a wrong tag value": {
-			resourceOf[shelf, invalidTagBody],
+		"an invalid tag value": {
+			declare[shelf, invalidTagBody](nil),
 			resource + `rest_test.invalidTagBody.Name has the tag required:"creat", which must be create, edit or both with a comma between`,
 		},
 		"an unknown tag key": {
-			resourceOf[shelf, misspeltBody],
+			declare[shelf, misspeltBody](nil),
 			resource + "rest_test.misspeltBody.Name has the unknown tag requird; known tags are ",
 		},
-		"no version": {resourceOf[versionless, plainBody], resource + "rest_test.versionless has no member Version"},
-		"no name":    {resourceOf[nameless, plainBody], resource + "rest_test.nameless has no member Name"},
+		"no version": {declare[versionless, plainBody](nil), resource + "rest_test.versionless has no member Version"},
+		"no name":    {declare[nameless, plainBody](nil), resource + "rest_test.nameless has no member Name"},
 		"nested without parent": {
-			good(func(r *shelves) { r.Path = "/room/{room_id}/shelf" }),
+			declare(func(r *shelves) { r.Path = "/room/{room_id}/shelf" }),
 			"rest: resource /room/{room_id}/shelf: Parent is missing, and the path lies below an item of another resource",
 		},
 		"no member for the parent": {
-			good(func(r *shelves) { r.Path, r.Parent = "/room/{room_id}/shelf", anyShelf }),
+			declare(func(r *shelves) { r.Path, r.Parent = "/room/{room_id}/shelf", anyShelf }),
 			`rest: resource /room/{room_id}/shelf: rest_test.shelfBody has no member for the parent's id, with the tags path:"room_id" and db`,
 		},
-		"no EditExample": {good(func(r *shelves) { r.EditExample = "" }), resource + "EditExample is missing"},
+		"no EditExample": {declare(func(r *shelves) { r.EditExample = "" }), resource + "EditExample is missing"},
 		"EditExample with an unknown member": {
-			good(func(r *shelves) { r.EditExample = `{"nmae": "essays"}` }),
+			declare(func(r *shelves) { r.EditExample = `{"nmae": "essays"}` }),
 			resource + "EditExample has the member /nmae, which rest_test.shelfBody does not have",
 		},
 		"EditExample without a required member": {
-			func() []rest.Route {
-				type body struct {
-					Name string `json:"name" db:"name" required:"create,edit" example:"x"`
-					Note string `json:"note" db:"name"`
-				}
-				r := rest.Resource[shelf, body]{
-					Path:        "/shelf",
-					ID:          "shelf_id",
-					Noun:        "shelf",
-					Guard:       guard.AnyKey,
-					Table:       "shelf",
-					Retry:       rest.RetrySafe,
-					EditExample: `{"note": "x"}`,
-				}
-				return r.Routes()
-			},
+			declare(func(r *rest.Resource[shelf, strictBody]) { r.EditExample = `{"note": "x"}` }),
 			resource + "EditExample lacks /name, which is required",
 		},
 		"EditExample with a member of a wrong type": {
-			good(func(r *shelves) { r.EditExample = `{"name": ["essays"]}` }),
+			declare(func(r *shelves) { r.EditExample = `{"name": ["essays"]}` }),
 			resource + "EditExample has /name, which must be a string",
 		},
 		"a body without examples": {
-			resourceOf[shelf, silentBody],
-			resource + "Example is missing, and no member of rest_test.silentBody has the tag example",
+			declare[shelf, exampleFreeBody](nil),
+			resource + "Example is missing, and no member of rest_test.exampleFreeBody has the tag example",
 		},
 		"an example without a required member": {
-			good(func(r *shelves) { r.Example = `{}` }),
+			declare(func(r *shelves) { r.Example = `{}` }),
 			resource + "Example lacks /name, which is required",
 		},
-		"an example that is no JSON": {
+		"an example that is not JSON": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Example = "{" }),
 			"rest: POST /x: Example is no JSON object: The body ends in the middle of its JSON.",
 		},
-		"no DB": {good(func(*shelves) {}), "rest: GET /shelf: the database is missing"},
-		"a hidden member that is none": {
-			good(func(r *shelves) {
+		"no DB": {declare(func(*shelves) {}), "rest: GET /shelf: the database is missing"},
+		"an unknown hidden member": {
+			declare(func(r *shelves) {
 				r.Hide = rest.Hide{From: func(context.Context) bool { return true }, Members: []string{"nmae"}}
 			}),
 			resource + "Hide.Members names nmae, which rest_test.shelf does not have",
 		},
-		"hidden from nobody": {
-			good(func(r *shelves) { r.Hide.Members = []string{"name"} }),
+		"hidden members without From": {
+			declare(func(r *shelves) { r.Hide.Members = []string{"name"} }),
 			resource + "Hide has no From or no Members",
 		},
-		"no guard of an operation": {
+		"an operation without a guard": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Guard = nil }),
 			"rest: POST /x: Guard is missing; public operations use guard.Public",
 		},
-		"no name of an operation": {
+		"an operation without a name": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Name = "" }),
 			`rest: POST /x: Name is "", and generated clients need one such as listPortSpeeds for their method`,
 		},
-		"no effect": {
+		"an operation without an effect": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect = rest.Effect{} }),
 			"rest: POST /x: Effect.Logs or Effect.Retry is missing: say what the change logs",
 		},
-		"nothing that shows it": {
+		"an unknown ViewPath": {
 			mutation(func(m *rest.Mutation[request, shelf]) { m.Effect.ViewPath = "/y" }),
 			"rest: POST /x: Effect.ViewPath is /y, which no GET has",
 		},
-		"a mistyped pointer": {resourceOf[shelf, blamingBody], resource + "rest_test.blamingBody blames /nmae, which it does not have"},
-		"a part that is no member": {
-			resourceOf[shelf, partialBody],
-			resource + "a part of /whole is /nmae, which rest_test.partialBody does not have",
+		"a mistyped pointer": {
+			declare[shelf, mistypedPointerBody](nil),
+			resource + "rest_test.mistypedPointerBody reports an error of /nmae, which it does not have",
+		},
+		"a part that is not a member": {
+			declare[shelf, partsBody](nil),
+			resource + "a part of /whole is /nmae, which rest_test.partsBody does not have",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,12 +223,12 @@ func TestMistakes(t *testing.T) {
 					t.Errorf("got %s, want %s", got, mistake.want)
 				}
 			}()
-			rest.NewHandler("things", db, slog.New(slog.DiscardHandler), mistake.routes())
+			rest.NewHandler("library", db, slog.New(slog.DiscardHandler), mistake.routes())
 		})
 	}
 }
 
-// What a declaration says of the schema is looked up in it when a service starts.
+// At the start of a service, its declarations are compared with the schema.
 func TestMistakesAboutTheSchema(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t, "library", library)
@@ -245,44 +236,25 @@ func TestMistakesAboutTheSchema(t *testing.T) {
 		routes func() []rest.Route
 		want   string
 	}{
-		"none": {good(func(*shelves) {}), "<nil>"},
+		"none": {declare(func(*shelves) {}), "<nil>"},
 		"a missing table": {
-			good(func(r *shelves) { r.Table = "shelfs" }),
+			declare(func(r *shelves) { r.Table = "shelfs" }),
 			`rest: resource /shelf: Table: ERROR: relation "shelfs" does not exist`,
 		},
 		"a missing view": {
-			good(func(r *shelves) { r.View = "shelf_view" }),
+			declare(func(r *shelves) { r.View = "shelf_view" }),
 			`rest: resource /shelf: View: ERROR: relation "shelf_view" does not exist`,
 		},
 		"a misspelt search column": {
-			good(func(r *shelves) { r.List.Search = rest.SearchIn("serach") }),
+			declare(func(r *shelves) { r.List.Search = rest.SearchIn("serach") }),
 			`rest: GET /shelf: List.Search: ERROR: column "serach" does not exist`,
 		},
 		"a column that the table lacks": {
-			func() []rest.Route {
-				type body struct {
-					Size int64 `json:"size" db:"size" example:"3"`
-				}
-				return rest.Resource[shelf, body]{
-					Path:        "/shelf",
-					ID:          "shelf_id",
-					Noun:        "shelf",
-					Guard:       guard.AnyKey,
-					Table:       "shelf",
-					Retry:       rest.RetrySafe,
-					EditExample: `{"size": 4}`,
-				}.Routes()
-			},
+			declare(func(r *rest.Resource[shelf, sizeBody]) { r.EditExample = `{"size": 4}` }),
 			`rest: resource /shelf: Table: ERROR: column "size" of relation "shelf" does not exist`,
 		},
 		"a column that the view lacks": {
-			func() []rest.Route {
-				type item struct {
-					shelf
-					Size int64 `json:"size" db:"size"`
-				}
-				return resourceOf[item, plainBody]()
-			},
+			declare[sizedShelf, plainBody](nil),
 			`rest: resource /shelf: View: ERROR: column "size" does not exist`,
 		},
 	} {

@@ -14,9 +14,9 @@ import (
 func TestStopKills(t *testing.T) {
 	t.Parallel()
 	var tail Tail
-	deaf := exec.Command("sh", "-c", `trap "" INT; echo deaf; exec sleep 3600`)
-	deaf.Stdout = &tail
-	c, err := Start(deaf, syscall.SIGINT, syscall.SIGKILL)
+	stubborn := exec.Command("sh", "-c", `trap "" INT; echo started; exec sleep 3600`)
+	stubborn.Stdout = &tail
+	c, err := Start(stubborn, syscall.SIGINT, syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func TestStopKills(t *testing.T) {
 	select {
 	case <-c.Done():
 	default:
-		t.Error("got a child that runs after Stop, want it ended")
+		t.Error("got a running child after Stop, want it ended")
 	}
 	if err := c.Err(); err != nil {
-		t.Errorf("cause after stop: %v", err)
+		t.Errorf("the cause after Stop: got %v, want nil", err)
 	}
 }
 
-func TestAwaitSeesTheEnd(t *testing.T) {
+func TestAwaitEndedChild(t *testing.T) {
 	t.Parallel()
 	c, err := Start(exec.Command("true"), syscall.SIGKILL)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestAwaitSeesTheEnd(t *testing.T) {
 	if err := c.Await(t.Context(), func() bool { return false }); err == nil || !strings.Contains(err.Error(), "exit status 0") {
 		t.Errorf("await: got %v, want an error that says exit status 0", err)
 	}
-	if _, err := Start(exec.Command("/not/there")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Start(exec.Command("/missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("start a missing program: got %v, want %v", err, os.ErrNotExist)
 	}
 }

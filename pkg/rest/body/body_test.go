@@ -33,12 +33,12 @@ func (s *sample) Resolve(invalid *problem.Fields) {
 	if s.Name == "evil" {
 		invalid.Add("/name", "evil", "is evil")
 	}
-	if s.Note != nil && *s.Note == "wrong" {
-		invalid.Add("/note", "wrong", "is wrong")
+	if s.Note != nil && *s.Note == "bad" {
+		invalid.Add("/note", "bad", "is bad")
 	}
 }
 
-// sum is a count and a note with + between.
+// sum is a count and a note, with + between them.
 type sum string
 
 func (s sum) Parts() map[string]string {
@@ -46,6 +46,7 @@ func (s sum) Parts() map[string]string {
 	return map[string]string{"/count": count, "/note": note}
 }
 
+// body returns the parsed body.
 func body(t *testing.T, text string) *Body[sample] {
 	t.Helper()
 	sent, err := parseObject([]byte(text))
@@ -57,8 +58,8 @@ func body(t *testing.T, text string) *Body[sample] {
 	return &b
 }
 
-// What a body says of secrets is told apart: set, removed, or nothing at all.
-func TestBodySecrets(t *testing.T) {
+// A body can set a secret, remove it, or leave it as it is.
+func TestSecrets(t *testing.T) {
 	t.Parallel()
 	type secrets struct {
 		Plain   secret.String `json:"plain"`
@@ -104,6 +105,7 @@ func TestBodySecrets(t *testing.T) {
 	}
 }
 
+// fieldErrors returns the pointer and the code of each field error.
 func fieldErrors(err error) []string {
 	var got []string
 	for _, f := range problem.From(err).Fields {
@@ -112,7 +114,7 @@ func fieldErrors(err error) []string {
 	return got
 }
 
-func TestBodyNew(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
 		`{"name": "abc"}`:          nil,
@@ -134,13 +136,13 @@ func TestBodyNew(t *testing.T) {
 		`{"name": "a", "remark": "x", "note": "x"}`:       nil,
 		`{"name": "a", "remark": "x", "note": "y"}`:       {"/note disagrees"},
 		`{"name": "a", "remark": null, "note": "y"}`:      nil,
-		`{"name": "a", "remark": "wrong"}`:                {"/remark wrong"},
+		`{"name": "a", "remark": "bad"}`:                  {"/remark bad"},
 		`{"name": "a", "remark": [], "note": "y"}`:        {"/remark type"},
 		`{"name": "a", "old note": []}`:                   {"/old note type"},
 		`{"name": "a", "sum": "7+8", "count": 7}`:         nil,
 		`{"name": "a", "sum": "7+8", "count": 6}`:         {"/count disagrees"},
 		`{"name": "a", "sum": "7+8", "note": "9"}`:        {"/note disagrees"},
-		`{"name": "a", "sum": "x+wrong", "sum too": 8}`:   {"/sum type"},
+		`{"name": "a", "sum": "x+bad", "sum too": 8}`:     {"/sum type"},
 		`{"name": "a", "unknown": {"deep": [1, 2]}}`:      nil,
 		`{"name": [], "count": "x", "secret": "a\u0000"}`: {"/count type", "/name type", "/secret invalid"},
 	} {
@@ -158,7 +160,7 @@ func TestBodyNew(t *testing.T) {
 	}
 }
 
-// What forms, PHP and CSV send for each kind of member means what JSON says in another way, null, nothing, or is refused.
+// Values as forms, PHP and CSV send them equal a JSON value, null or a missing member, or they are refused.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	type all struct {
@@ -232,35 +234,36 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// What a body says that is so already says nothing: an item can be read, changed in one spelling, and sent back.
+// A member with its present value changes nothing. So a caller can read an item, change one of several spellings of a member, and
+// send the item back.
 func TestSpellings(t *testing.T) {
 	t.Parallel()
 	type view struct {
 		Name   string  `json:"name"`
 		Note   *string `json:"note"`
-		Remark string  `json:"remark"` // a note, else a name
+		Remark string  `json:"remark"` // the note, or the name if there is no note
 		Count  int32   `json:"count"`
 		Sum    string  `json:"sum"`
 	}
 	current := sample{Name: "n", Count: 7}
-	shown := view{Name: "n", Remark: "n", Count: 7, Sum: "7+"}
+	currentView := view{Name: "n", Remark: "n", Count: 7, Sum: "7+"}
 	for text, want := range map[string]string{
-		`{"remark": "n"}`:                  "n 7 ",
-		`{"note": "n"}`:                    "n 7 n",
-		`{"remark": "n", "note": "x"}`:     "n 7 x",
-		`{"remark": "x", "note": null}`:    "n 7 x",
-		`{"remark": "x", "note": "x"}`:     "n 7 x",
-		`{"remark": "y", "note": "x"}`:     "[/note disagrees]",
-		`{"sum": "7+", "count": 8}`:        "n 8 ",
-		`{"sum": "8+", "count": 7}`:        "n 8 ",
-		`{"sum": "8+", "count": "8"}`:      "n 8 ",
-		`{"sum": "8+x", "note": null}`:     "n 8 x",
-		`{"sum": "8+", "count": 9}`:        "[/count disagrees]",
-		`{"sum": "7+x", "count": 8}`:       "[/count disagrees]",
-		`{"sum": "7+wrong", "count": "7"}`: "[/sum wrong]",
-		`{"sum": [], "count": 7}`:          "[/sum type]",
+		`{"remark": "n"}`:                "n 7 ",
+		`{"note": "n"}`:                  "n 7 n",
+		`{"remark": "n", "note": "x"}`:   "n 7 x",
+		`{"remark": "x", "note": null}`:  "n 7 x",
+		`{"remark": "x", "note": "x"}`:   "n 7 x",
+		`{"remark": "y", "note": "x"}`:   "[/note disagrees]",
+		`{"sum": "7+", "count": 8}`:      "n 8 ",
+		`{"sum": "8+", "count": 7}`:      "n 8 ",
+		`{"sum": "8+", "count": "8"}`:    "n 8 ",
+		`{"sum": "8+x", "note": null}`:   "n 8 x",
+		`{"sum": "8+", "count": 9}`:      "[/count disagrees]",
+		`{"sum": "7+x", "count": 8}`:     "[/count disagrees]",
+		`{"sum": "7+bad", "count": "7"}`: "[/sum bad]",
+		`{"sum": [], "count": 7}`:        "[/sum type]",
 	} {
-		value, err := body(t, `{"on": false, `+text[1:]).Merge(&current, shown)
+		value, err := body(t, `{"on": false, `+text[1:]).Merge(&current, currentView)
 		got := fmt.Sprint(fieldErrors(err))
 		if err == nil {
 			note := ""
@@ -275,7 +278,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-func TestBodyOver(t *testing.T) {
+func TestMerge(t *testing.T) {
 	t.Parallel()
 	note, port := "n", int32(7)
 	current := sample{Name: "old", Note: &note, Count: 5, Group: 3}
@@ -294,7 +297,7 @@ func TestBodyOver(t *testing.T) {
 	}
 	partly, err := body(t, `{"on": true, "deep": {"er": {"port": null}}}`).Merge(&current, struct{}{})
 	if err != nil || partly.Deep.Name != "d" || partly.Deep.Er.Port != nil || *current.Deep.Er.Port != 7 {
-		t.Errorf("got %+v, %v, want the port alone cleared, and not in the current value", partly, err)
+		t.Errorf("got %+v, %v, want only the port cleared, and the current value unchanged", partly, err)
 	}
 	for text, want := range map[string][]string{
 		`{}`:                           {"/on required"},

@@ -11,8 +11,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// FuzzParseObject compares with encoding/json: what is parsed is the same, and what is refused is either refused
-// there, too, or one of the things that encoding/json lets pass.
+// FuzzParseObject compares parseObject with encoding/json. Both parse a body to the same values. parseObject also refuses some
+// bodies that encoding/json accepts: see mayRefuse.
 func FuzzParseObject(f *testing.F) {
 	for _, text := range []string{`{}`, `{"a":1}`, `{"a":{"b":[1,"x",null,true,{}]}}`, `{"a":1,"a":2}`, `[]`, `null`, `{"a":1}x`, `{"a":`, "\xff", `{"a":"\ud800"}`, `{"a":1e400}`, `{"":{"/~":0}}`, ` {"a" : 1 } `, strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
 		f.Add([]byte(text))
@@ -48,7 +48,7 @@ func FuzzParseObject(f *testing.F) {
 	})
 }
 
-// Half of a surrogate pair is no character, and would be replaced.
+// A lone surrogate is refused, because it is no character and would be replaced.
 func TestLoneSurrogates(t *testing.T) {
 	t.Parallel()
 	for text, at := range map[string]int{
@@ -64,8 +64,8 @@ func TestLoneSurrogates(t *testing.T) {
 	}
 }
 
-// A body costs what it is long, whatever its members are called.
-func TestParseObjectAllocates(t *testing.T) { // beside no other test, whose allocations would count
+// The memory for a body is proportional to its length, also with long names of members.
+func TestParseObjectAllocates(t *testing.T) { // not parallel, because allocations of other tests would count
 	body := `{"` + strings.Repeat("n", 100_000) + `":[` + strings.Repeat("1,", 100_000) + `1]}`
 	allocated := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -80,6 +80,7 @@ func TestParseObjectAllocates(t *testing.T) { // beside no other test, whose all
 	}
 }
 
+// mayRefuse reports whether an error is one that encoding/json does not have.
 func mayRefuse(err error) bool {
 	for _, reason := range []string{"twice", "nests deeper", "UTF-8", "has text after", "surrogate"} {
 		if strings.Contains(err.Error(), reason) {
@@ -89,6 +90,7 @@ func mayRefuse(err error) bool {
 	return false
 }
 
+// plain converts a parsed value to the types of encoding/json.
 func plain(v any) any {
 	switch v := v.(type) {
 	case object:

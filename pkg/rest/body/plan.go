@@ -227,7 +227,7 @@ func (p *Plan) checkResolver(t reflect.Type) {
 		r.Resolve(&invalid)
 		for _, w := range invalid {
 			if schema.Describe(t).ByPointer(w.Pointer) == nil {
-				panic(fmt.Sprintf("%s blames %s, which it does not have", t, w.Pointer))
+				panic(fmt.Sprintf("%s reports an error of %s, which it does not have", t, w.Pointer))
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// A moment is read from each of its forms.
+// A timestamp can be written in each of these forms.
 func TestTimestampForms(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -83,7 +83,7 @@ func TestTimestampForms(t *testing.T) {
 	})
 }
 
-// FuzzTimestamp compares with package time, and reads again what was read.
+// FuzzTimestamp compares parseTimestamp with package time, and parses its result again.
 func FuzzTimestamp(f *testing.F) {
 	for _, text := range []string{"2030-03-01", "20300301T1020+02", "2030060", "1898590830", "2030-03-01T10:20:30.5Z", "x"} {
 		f.Add(text)

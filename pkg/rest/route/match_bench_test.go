@@ -31,7 +31,7 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// status is all that a benchmark wants to know of an answer.
+// status is a response writer that keeps only the status.
 type status int
 
 func (*status) Header() http.Header         { return http.Header{} }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// single is a listener of one connection.
-type single struct {
+// singleListener accepts one connection.
+type singleListener struct {
 	net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (s *single) Accept() (c net.Conn, err error) {
+func (s *singleListener) Accept() (c net.Conn, err error) {
 	err = net.ErrClosed
 	s.once.Do(func() { c, err = s.Conn, nil })
 	if err != nil {
@@ -27,10 +27,10 @@ func (s *single) Accept() (c net.Conn, err error) {
 	return c, err
 }
 
-func (s *single) Close() error   { close(s.closed); return nil }
-func (s *single) Addr() net.Addr { return s.LocalAddr() }
+func (s *singleListener) Close() error   { close(s.closed); return nil }
+func (s *singleListener) Addr() net.Addr { return s.LocalAddr() }
 
-// A list ends where its caller takes nothing of it.
+// A list ends if its caller stops reading.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,23 +48,23 @@ func TestStalledReader(t *testing.T) {
 					for yield(map[string]string{"name": "an item"}, nil) {
 					}
 				}
-				late := time.NewTimer(answerTimeout)
-				_ = writeItems(w, &exchange{request: r, timer: late}, &Items{Header: http.Header{}, Rows: endless})
+				timer := time.NewTimer(answerTimeout)
+				_ = writeItems(w, &exchange{request: r, timer: timer}, &Items{Header: http.Header{}, Rows: endless})
 			}),
 		}
-		var exchangeFrom sync.WaitGroup
-		listener := &single{Conn: connection, closed: make(chan struct{})}
-		exchangeFrom.Go(func() { _ = server.Serve(listener) })
+		var serving sync.WaitGroup
+		listener := &singleListener{Conn: connection, closed: make(chan struct{})}
+		serving.Go(func() { _ = server.Serve(listener) })
 		if _, err := io.WriteString(caller, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		if elapsed := <-aborted; elapsed != progressTimeout {
-			t.Errorf("got an end after %v, want %v", elapsed, progressTimeout)
+			t.Errorf("got the end after %v, want it after %v", elapsed, progressTimeout)
 		}
 		if text, err := io.ReadAll(caller); err != nil || len(text) > 0 {
 			t.Errorf("got %q, %v, want nothing", text, err)
 		}
 		_ = server.Close()
-		exchangeFrom.Wait()
+		serving.Wait()
 	})
 }
