@@ -141,6 +141,8 @@ var Kinds = []Content{
 	KeyExpires{},
 	PasswordReset{},
 	TwoFactorCode{},
+	FailedLogins{},
+	FailedSecondFactor{},
 	InstallFinished{},
 	ForClient{},
 }
@@ -188,6 +190,19 @@ type TwoFactorCode struct {
 	IP      string        `example:"192.0.2.7" doc:"the IP address of the request"`
 }
 
+// FailedLogins tells the owner of an account that somebody may be guessing its password.
+type FailedLogins struct {
+	Count int64     `example:"10" doc:"the number of wrong passwords within a day"`
+	At    time.Time `example:"2027-01-02T15:04:00Z" doc:"the time of the last attempt"`
+	IP    string    `example:"192.0.2.7" doc:"the IP address of the last attempt"`
+}
+
+// FailedSecondFactor tells the owner of an account that somebody sent the right password and a wrong second factor.
+type FailedSecondFactor struct {
+	At time.Time `example:"2027-01-02T15:04:00Z" doc:"the time of the attempt"`
+	IP string    `example:"192.0.2.7" doc:"the IP address of the attempt"`
+}
+
 // InstallFinished tells a client that an install has succeeded or failed.
 type InstallFinished struct {
 	Hostname string `example:"web1.example.com" doc:"the machine's hostname"`
@@ -204,4 +219,6 @@ func (AccountChanged) Kind() string       { return "account-changed" }
 func (KeyExpires) Kind() string           { return "key-expires" }
 func (PasswordReset) Kind() string        { return "password-reset" }
 func (TwoFactorCode) Kind() string        { return "two-factor-code" }
+func (FailedLogins) Kind() string         { return "failed-logins" }
+func (FailedSecondFactor) Kind() string   { return "failed-second-factor" }
 func (InstallFinished) Kind() string      { return "install-finished" }

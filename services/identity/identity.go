@@ -60,7 +60,7 @@ var Definition = service.Definition{
 		s := New(d)
 		return service.Parts{
 			Routes:          s.Routes(),
-			Jobs:            []service.Job{s.resets.Job(), s.people.NoticeJob()},
+			Jobs:            []service.Job{s.resets.Job(), s.people.NoticeJob(), s.people.FailedLoginJob()},
 			MessageHandlers: map[string]events.MessageHandler{credentials.WelcomeKind: s.resets.Welcome},
 			Consumers:       []*events.Consumer{s.rules.Clients.Consumer(), s.rules.Integrations.Consumer()},
 			Tasks: []service.Task{

@@ -32,6 +32,7 @@ var deleteExpired = []string{
 		"ORDER BY expires_at LIMIT 10000)",
 	"DELETE FROM session_value WHERE until < now() - interval '1 hour'",
 	"DELETE FROM signed_in_from WHERE last_at < now() - interval '30 days'",
+	"DELETE FROM failed_login WHERE since < now() - interval '1 day'",
 	"DELETE FROM acting_logged WHERE at < now() - interval '1 hour'",
 	"DELETE FROM password_reset WHERE expires_at < now()",
 	"DELETE FROM sso_code WHERE expires_at < now()",

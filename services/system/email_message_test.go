@@ -241,6 +241,8 @@ func sampleContents() []mail.Content {
 		mail.KeyExpires{Key: "shop", Expires: soon},
 		mail.PasswordReset{Link: link, Expires: soon, IP: "192.0.2.7"},
 		mail.TwoFactorCode{Code: secret.New(token), Expires: soon},
+		mail.FailedLogins{Count: 10, At: time.Now(), IP: "192.0.2.7"},
+		mail.FailedSecondFactor{At: time.Now(), IP: "192.0.2.7"},
 		mail.InstallFinished{Hostname: "web1", Address: "192.0.2.10", Profile: "Debian 13", Status: "installed"},
 	}
 }
@@ -291,7 +293,7 @@ func TestBuiltInMailsArrive(t *testing.T) {
 		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.countSecrets())
 	}
 	// Mails with a secret have no copies.
-	o.eventually("the copies are sent", func() bool { return box.Accepted() == 7+4 })
+	o.eventually("the copies are sent", func() bool { return box.Accepted() == 9+6 })
 	for _, got := range box.Mails() {
 		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
 			t.Error("got a copy with a secret, want none")

@@ -144,6 +144,9 @@ var deleteTemporary = []string{
 	IF to_regclass('openid_login') IS NOT NULL THEN
 		DELETE FROM openid_login;
 	END IF;
+	IF to_regclass('failed_login') IS NOT NULL THEN
+		DELETE FROM failed_login;
+	END IF;
 	IF to_regclass('attempt') IS NOT NULL THEN
 		DELETE FROM attempt;
 	END IF; END $$`,

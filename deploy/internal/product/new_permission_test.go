@@ -19,7 +19,7 @@ import (
 )
 
 // beforeSwitches leaves the schemas as a program does that knows neither the permission network.switches nor the table
-// known_grant. The table's migration runs again, and no set has the permission.
+// known_grant. The table's migration and all later ones run again, and no set has the permission.
 func (i *installation) beforeSwitches() {
 	i.Helper()
 	i.stop()
@@ -42,7 +42,7 @@ func (i *installation) beforeSwitches() {
 			all = append(all, fmt.Sprintf(
 				"UPDATE %s SET %[2]s = array_remove(array_remove(%[2]s, 'network.switches read'), 'network.switches write')", table, column))
 		}
-		return append(all, "DROP TABLE known_grant", `
+		return append(all, "DROP TABLE known_grant", "DROP TABLE IF EXISTS failed_login", `
 			DELETE FROM migration WHERE version_id >=
 				(SELECT substr(name, 1, 4)::bigint FROM migration_checksum WHERE name LIKE '%_known_grants.sql')`)
 	})

@@ -77,6 +77,9 @@ func EndAccount(ctx context.Context, tx *pg.Tx, owner principal.Owner) (names []
 	if _, err = tx.Exec(ctx, "DELETE FROM signed_in_from WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
 		return nil, fmt.Errorf("delete the networks of %s: %w", owner.URL(), err)
 	}
+	if _, err = tx.Exec(ctx, "DELETE FROM failed_login WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID); err != nil {
+		return nil, fmt.Errorf("delete the failed logins of %s: %w", owner.URL(), err)
+	}
 	_, err = EndSecondFactors(ctx, tx, owner)
 	return names, err
 }

@@ -98,6 +98,7 @@ func (s *Logins) logAttempt(ctx context.Context) error {
 		default:
 			record.Part, record.Action, record.After = "password", "refused", map[string]string{"member": "password"}
 			tx.Record(record)
+			return s.People.CountFailure(ctx, tx, a.person.Owner, person.FailedPassword)
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/services/identity/person"
 )
 
 // tryAnswer counts one of a code's tries, compares an answer, and records an invalid one.
@@ -31,6 +32,11 @@ func (s *Service) tryAnswer(ctx context.Context, o *pendingCode, compare func() 
 			after["reason"] = invalid.reason
 		}
 		tx.Record(o.record("refused", after))
+		if o.login { // the caller has sent the right password
+			if err := s.People.CountFailure(ctx, tx, o.owner, person.FailedCode); err != nil {
+				return err
+			}
+		}
 		if !invalid.copied {
 			return nil
 		}

@@ -130,6 +130,17 @@ CREATE TABLE authenticator (
 CREATE INDEX authenticator_by_admin ON authenticator (admin_id);
 CREATE INDEX authenticator_by_owner ON authenticator (owner_type, owner_id, id);
 
+CREATE TABLE failed_login (
+	owner_type text NOT NULL,
+	owner_id bigint NOT NULL,
+	kind text NOT NULL,
+	count bigint NOT NULL DEFAULT 1,
+	since timestamp with time zone NOT NULL DEFAULT now(),
+	CONSTRAINT failed_login_pkey PRIMARY KEY (owner_type, owner_id, kind),
+	CONSTRAINT failed_login_kind_check CHECK (kind = ANY (ARRAY['password', 'code']))
+);
+CREATE INDEX failed_login_since ON failed_login (since);
+
 CREATE TABLE known_grant (
 	name text NOT NULL,
 	CONSTRAINT known_grant_pkey PRIMARY KEY (name)
