@@ -28,6 +28,8 @@ const (
 	// many at most.
 	CopiesPath = "/internal/mail-copies"
 	MaxCopies  = 100
+	// AdminWritersPath is where identity returns the admins who can write admins, as AdminWriters.
+	AdminWritersPath = "/internal/admin-writers"
 	// TemplatesPath is where the system service returns the names of templates of the type client.
 	TemplatesPath = "/internal/email/templates"
 )
@@ -117,6 +119,13 @@ func (m *Message) Open(confidential secret.String) (Content, error) {
 		return content.Elem().Interface().(Content), nil
 	}
 	return nil, fmt.Errorf("there is no kind of mail %s", m.Kind)
+}
+
+// AdminWriter is an enabled admin with an address who holds users.admins write.
+type AdminWriter struct {
+	ID    int64  `json:"id"`
+	Name  string `json:"name"`
+	Email string `json:"email"`
 }
 
 // To is the recipient of a mail.

@@ -133,13 +133,20 @@ type Template struct {
 }
 
 // Text checks a template of plain text.
-func (l *Language) Text(source string) (*Template, []Error) { return l.text(source, true) }
+func (l *Language) Text(source string) (*Template, []Error) { return l.text(source, true, false) }
+
+// MailText checks a template of plain text that people read in a mail program. A secret needs white space or a line end
+// before and after it, because mail programs make links of texts.
+func (l *Language) MailText(source string) (*Template, []Error) { return l.text(source, true, true) }
 
 // Open checks a template of plain text that everybody may read: it cannot show secrets.
-func (l *Language) Open(source string) (*Template, []Error) { return l.text(source, false) }
+func (l *Language) Open(source string) (*Template, []Error) { return l.text(source, false, false) }
 
-func (l *Language) text(source string, secrets bool) (*Template, []Error) {
-	tree, _, invalid := l.check(source, secrets)
+func (l *Language) text(source string, secrets, isMail bool) (*Template, []Error) {
+	tree, shown, invalid := l.check(source, secrets)
+	if len(invalid) == 0 && isMail && len(shown) > 0 {
+		invalid = findJoinedSecrets(source, tree.Root, shown)
+	}
 	if len(invalid) > 0 {
 		return nil, invalid
 	}
@@ -150,8 +157,8 @@ func (l *Language) text(source string, secrets bool) (*Template, []Error) {
 	return &Template{l, source, t.Execute}, nil
 }
 
-// HTML checks a template of HTML. Values are escaped as their position requires. A secret can be text, or the whole
-// address of a link.
+// HTML checks a template of HTML. Values are escaped as their position requires. A secret can be the whole text of an
+// element, or the whole address of a link. A template that shows one has plain tags only: see markup.
 func (l *Language) HTML(source string) (*Template, []Error) {
 	tree, secrets, invalid := l.check(source, true)
 	if len(invalid) > 0 {

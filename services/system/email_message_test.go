@@ -58,7 +58,8 @@ func newMailFixture(t testing.TB, smtp string) *mailFixture {
 	}
 	t.Cleanup(opened.Close)
 	o := &mailFixture{TB: t, pool: opened, stop: func() {}}
-	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o, Wakes: testkit.Wakes(system.Name, opened.DB)}
+	o.deps = service.Deps{DB: opened.DB, Box: mustBox(t, seal.NewMasterKey().Reveal()), Peers: o, Log: slog.New(slog.DiscardHandler),
+		Wakes: testkit.Wakes(system.Name, opened.DB)}
 	t.Cleanup(func() { o.stop() })
 	o.start(smtp)
 	return o
@@ -76,6 +77,8 @@ func (o *mailFixture) Ask(_ context.Context, _, _ string, into any) error {
 	switch into := into.(type) {
 	case *[]string:
 		*into = []string{"ann@example.com"}
+	case *[]mail.AdminWriter:
+		*into = []mail.AdminWriter{{ID: 1, Name: "admin", Email: "admin@example.com"}, {ID: 4, Name: "zoe", Email: "zoe@example.com"}}
 	case *keycache.Owner:
 		*into = keycache.Owner{Active: true, Grants: principal.All}
 	}

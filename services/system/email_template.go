@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	processmail "github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -69,12 +72,15 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		},
 		Retry:       rest.RetryRefused,
 		EditExample: `{"name": "welcome", "subject": "Welcome", "body": "Welcome to {{.Site.Name}}, {{.To.First}}."}`,
-		Check:       checkBuiltIn,
-		Delete:      deleteTemplate,
+		Check:       s.checkTemplate,
+		Delete:      s.deleteTemplate,
 		BeforeDelete: func(ctx context.Context, tx *pg.Tx, templates []EmailTemplate) error {
 			ids := make([]int64, len(templates))
 			for i, t := range templates {
 				ids[i] = t.ID
+				if err := checkCarrier(ctx, t.Type); err != nil {
+					return err
+				}
 			}
 			return s.templateLeases.Acquire(ctx, tx, ids)
 		},
@@ -91,8 +97,38 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates})
 }
 
+// checkTemplate checks who may write a template, and announces the change of one that carries secrets.
+func (s *Service) checkTemplate(ctx context.Context, tx *pg.Tx, _ int64, before, b *emailTemplateBody) error {
+	if err := checkBuiltIn(before, b); err != nil {
+		return err
+	}
+	types, name, change := []string{b.Type}, b.Name, "created"
+	if before != nil {
+		types, name, change = append(types, before.Type), before.Name, "changed"
+		if reflect.DeepEqual(before, b) {
+			return nil
+		}
+	}
+	if err := checkCarrier(ctx, types...); err != nil || !slices.ContainsFunc(types, mail.CarriesSecrets) {
+		return err
+	}
+	return s.mail.Announce(ctx, tx, name, change)
+}
+
+// checkCarrier returns an error if a template of one of these types carries secrets, and the caller cannot write admins.
+// The author of such a template could read the links and codes by which admins sign in.
+func checkCarrier(ctx context.Context, types ...string) error {
+	for _, t := range types {
+		if mail.CarriesSecrets(t) && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) {
+			return problem.New(problem.Forbidden, "The key lacks %s %s. Templates of the type %s carry links or codes by which people sign in.",
+				permission.UsersAdmins, permission.Write, t)
+		}
+	}
+	return nil
+}
+
 // checkBuiltIn refuses changes to the name and type of a built-in template, because Ironplane finds it by them.
-func checkBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplateBody) error {
+func checkBuiltIn(before, b *emailTemplateBody) error {
 	var invalid problem.Fields
 	if before != nil && mail.IsBuiltIn(before.Name) {
 		if b.Name != before.Name {
@@ -106,7 +142,7 @@ func checkBuiltIn(_ context.Context, _ *pg.Tx, _ int64, before, b *emailTemplate
 }
 
 // deleteTemplate deletes a template unless it is built in.
-func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
+func (s *Service) deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 	if mail.IsBuiltIn(t.Name) {
 		return problem.New(
 			problem.Conflict,
@@ -114,6 +150,11 @@ func deleteTemplate(ctx context.Context, tx *pg.Tx, t *EmailTemplate) error {
 			t.ID,
 			t.Name,
 		)
+	}
+	if mail.CarriesSecrets(t.Type) {
+		if err := s.mail.Announce(ctx, tx, t.Name, "deleted"); err != nil {
+			return err
+		}
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM email_template WHERE id = $1", t.ID)
 	return err

@@ -58,14 +58,20 @@ func newFixtureWithKey(t testing.TB, masterKey secret.String) *fixture {
 	box := mustBox(t, masterKey.Reveal())
 	s := &fixture{t: t, db: db, box: box, log: audit.New(box), seq: map[string]int64{}}
 	s.signHead()
+	s.Client = s.as(principal.All)
+	return s
+}
+
+// as returns a client of an admin with these grants.
+func (s *fixture) as(grants principal.Grants) *testkit.Client {
+	s.t.Helper()
 	handler := rest.NewHandler(
 		system.Name,
-		db,
-		slog.New(slog.NewTextHandler(t.Output(), nil)),
-		system.New(service.Deps{DB: db, Box: box, Peers: neverUsed{}}).Routes(),
+		s.db,
+		slog.New(slog.NewTextHandler(s.t.Output(), nil)),
+		system.New(service.Deps{DB: s.db, Box: s.box, Peers: neverUsed{}}).Routes(),
 	)
-	s.Client = testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
-	return s
+	return testkit.NewClient(s.t, testkit.As(handler, testkit.AdminWith(grants)))
 }
 
 // write logs changes of a service.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
@@ -29,7 +30,9 @@ func TestContracts(t *testing.T) {
 	})
 	t.Run("identity", func(t *testing.T) {
 		all.Identity.SetCopies("anna@example.com")
-		IdentityContract(t, all.Identity, 7, "anna@example.com")
+		writer := mail.AdminWriter{ID: 1, Name: "admin", Email: "admin@example.com"}
+		all.Identity.SetAdminWriters(writer)
+		IdentityContract(t, all.Identity, 7, writer, "anna@example.com")
 		all.Identity.Confirm(7)
 		wantAnswer(asker{t, "identity", all.Identity}, "clients", credentials.ConfirmedPath+"/7", credentials.Confirmed{Confirmed: true})
 	})

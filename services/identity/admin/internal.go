@@ -15,11 +15,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// InternalRoutes returns the operations by which gateways look up admins, and by which the system service finds out who gets
-// copies of mails.
+// InternalRoutes returns the operations by which gateways look up admins, and by which the system service finds the recipients
+// of mails.
 func (s *Service) InternalRoutes() []rest.Route {
 	return []rest.Route{
 		s.mailCopiesRoute(),
+		s.adminWritersRoute(),
 		rest.Read[rest.Item, keycache.Owner]{
 			Path:  "/internal/owner/admin/{admin_id}",
 			Guard: guard.Peers(principal.Gateway, settings.ServiceName), // the keeper filters webhooks by their creators' permissions
@@ -66,6 +67,25 @@ func (s *Service) mailCopiesRoute() rest.Route {
 				return nil, fmt.Errorf("read the recipients of copies of mails: %w", err)
 			}
 			return pgx.CollectRows(rows, pgx.RowTo[string])
+		},
+	}
+}
+
+// adminWritersRoute tells the system service which admins are told of a changed template that carries secrets.
+func (s *Service) adminWritersRoute() rest.Route {
+	return rest.Read[rest.None, []mail.AdminWriter]{
+		Path:  mail.AdminWritersPath,
+		Guard: guard.Peers("system"),
+		Do: func(ctx context.Context, _ rest.None) ([]mail.AdminWriter, error) {
+			rows, err := s.DB.Query(
+				ctx,
+				"SELECT id, username, email FROM admin WHERE permissions @> ARRAY[$1::text] AND NOT disabled AND email IS NOT NULL ORDER BY id",
+				AdminsWrite.Names()[0],
+			)
+			if err != nil {
+				return nil, fmt.Errorf("read the admins who can write admins: %w", err)
+			}
+			return pgx.CollectRows(rows, pgx.RowToStructByPos[mail.AdminWriter])
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	netmail "net/mail"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type Mailer struct {
 	DB           *pg.DB
 	Box          *seal.Box
 	Peers        mesh.Peers
+	Log          *slog.Logger
 	Server       *Server                                                   // nil: no SMTP server is configured, and mails are held
 	ReadSite     func(context.Context, pg.Querier) (Site, error)           // returns what templates can show of the installation
 	FindTemplate func(context.Context, pg.Querier, string) (Source, error) // returns the template of this name
@@ -72,10 +74,7 @@ func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) erro
 	if err := json.Unmarshal(of.Content, &message); err != nil {
 		return fmt.Errorf("decode the message of a mail: %w", err)
 	}
-	status, reason := queued, ""
-	if m.Server == nil {
-		status = held
-	}
+	status, reason := m.firstStatus(), ""
 	limited, err := exceedsNoticeLimit(ctx, tx, &message)
 	if err != nil {
 		return err
@@ -88,37 +87,55 @@ func (m *Mailer) Receive(ctx context.Context, tx *pg.Tx, of events.Message) erro
 		status, reason = failed, fmt.Sprintf("the account was already notified of %d changes in the last hour", maxNotices)
 	}
 	hasSecret := !of.Secret.IsZero()
-	var id int64
+	id, err := m.store(ctx, tx, of.ID, &message, shown, status, reason, hasSecret)
+	if err != nil || !hasSecret || status == failed {
+		return err
+	}
+	text, err := json.Marshal(revealed)
+	if err != nil {
+		return errors.New("encode a mail") // err might contain a part of the secret
+	}
+	sealed := m.Box.Seal(sealedColumn(id), secret.New(string(text)))
+	if _, err := tx.Exec(ctx, "UPDATE email_message SET sealed = $2 WHERE id = $1", id, sealed); err != nil {
+		return fmt.Errorf("seal a mail: %w", err)
+	}
+	return nil
+}
+
+// firstStatus returns the status of a new mail.
+func (m *Mailer) firstStatus() string {
+	if m.Server == nil {
+		return held
+	}
+	return queued
+}
+
+// store stores a mail, and enqueues its job if it is to be sent.
+func (m *Mailer) store(
+	ctx context.Context,
+	tx *pg.Tx,
+	uuid string,
+	message *mail.Message,
+	shown RenderedEmail,
+	status, reason string,
+	hasSecret bool,
+) (id int64, err error) {
 	err = tx.QueryRow(ctx, `
 		INSERT INTO email_message (uuid, template, account, to_name, to_email, subject, body, html, secret, status, error, expires_at)
 		VALUES (@uuid, @template, @account, @to_name, @to_email, @subject, @body, @html, @secret, @status, nullif(@error, ''), @expires_at)
 		RETURNING id`,
 		pgx.StrictNamedArgs{
-			"uuid": of.ID, "template": message.Template, "account": message.Account, "to_name": message.To.To.Name,
+			"uuid": uuid, "template": message.Template, "account": message.Account, "to_name": message.To.To.Name,
 			"to_email": message.To.To.Email, "subject": shown.Subject, "body": shown.Text, "html": shown.HTML, "secret": hasSecret,
 			"status": status, "error": reason, "expires_at": nullTime(message.Expires),
 		}).Scan(&id)
 	if err != nil {
-		return fmt.Errorf("store a mail: %w", err)
-	}
-	if hasSecret && status != failed {
-		text, err := json.Marshal(revealed)
-		if err != nil {
-			return errors.New("encode a mail") // err might contain a part of the secret
-		}
-		if _, err := tx.Exec(
-			ctx,
-			"UPDATE email_message SET sealed = $2 WHERE id = $1",
-			id,
-			m.Box.Seal(sealedColumn(id), secret.New(string(text))),
-		); err != nil {
-			return fmt.Errorf("seal a mail: %w", err)
-		}
+		return 0, fmt.Errorf("store a mail: %w", err)
 	}
 	if status != queued {
-		return nil
+		return id, nil
 	}
-	return m.enqueue(ctx, tx, jobArgs{Message: id})
+	return id, m.enqueue(ctx, tx, jobArgs{Message: id})
 }
 
 // noticeKinds are the kinds of mails that notify an account of changes to it. An account gets at most maxNotices of them
@@ -181,7 +198,13 @@ func (m *Mailer) render(
 	var invalid problem.Fields
 	template := source.Parse(&invalid)
 	if err := invalid.Err(); err != nil {
-		return shown, revealed, fmt.Errorf("the template %s: %w", message.Template, err)
+		plain, known := plainSources[message.Kind]
+		if !known {
+			return shown, revealed, fmt.Errorf("the template %s: %w", message.Template, err)
+		}
+		m.Log.Error("email template refused, plain text sent instead", "template", message.Template, "err", err)
+		plain.Kind = message.Kind
+		template = plain.Parse(&problem.Fields{})
 	}
 	site, err := m.ReadSite(ctx, tx)
 	if err != nil {

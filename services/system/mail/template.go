@@ -82,7 +82,7 @@ func (s Source) Parse(invalid *problem.Fields) *Template {
 	if strings.ContainsAny(s.Subject, "\r\n") {
 		invalid.Add("/subject", "invalid", "must be one line")
 	}
-	t.text = part("/body", s.Text, t.kind.language.Text)
+	t.text = part("/body", s.Text, t.kind.language.MailText)
 	if s.HTML != "" {
 		t.html = part("/html", s.HTML, t.kind.language.HTML)
 	}
@@ -110,13 +110,18 @@ func (t *Template) Render(reveal bool, site Site, to mail.To, content mail.Conte
 		}
 	}
 	// A header must be one line, even if variables contain line feeds.
-	r.Subject = strings.Join(strings.Fields(strings.Map(func(c rune) rune {
+	r.Subject = oneLine(r.Subject)
+	return r, nil
+}
+
+// oneLine returns a text with a space for each run of white space and control characters.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
 			return ' '
 		}
 		return c
-	}, r.Subject)), " ")
-	return r, nil
+	}, text)), " ")
 }
 
 // Sample renders a mail with sample data.
@@ -132,7 +137,7 @@ func Reference() string {
 			"the program.\n",
 	)
 	table := func(title string, language *template.Language) {
-		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: use it as text or as a whole `href`, and nowhere else"))
+		fmt.Fprintf(&b, "\n## %s\n\n%s", title, language.Table("a secret: it stands alone, see [email templates](api.md#email-templates)"))
 	}
 	table("All types", template.NewLanguage(nil, Site{}, mail.To{}))
 	for _, content := range mail.Kinds {
