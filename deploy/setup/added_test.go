@@ -78,7 +78,7 @@ func TestAddedService(t *testing.T) {
 		t.Errorf("got the gadgets %+v, want one with the id %d", got, id)
 	}
 	c.WithKey("").Do(http.MethodGet, "/gadget", nil).Want(http.StatusUnauthorized)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=gadget.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "Label printer") {
 		t.Errorf("got the log %s, want the gadget in it", got)
 	}

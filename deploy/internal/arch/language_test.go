@@ -220,7 +220,7 @@ func longSentences(text string) (long []string) {
 func TestCamelWords(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"mostReports": "most reports", "HTTPServer": "http server", "ipv4_door": "ipv door", "wrong": "wrong", "maxID": "max id",
+		"maxReports": "max reports", "HTTPServer": "http server", "ipv4_door": "ipv door", "wrong": "wrong", "maxID": "max id",
 	} {
 		if got := strings.Join(slices.DeleteFunc(camelWords(name), func(w string) bool { return w == "" }), " "); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)

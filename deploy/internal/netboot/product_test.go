@@ -166,7 +166,7 @@ func (o *operator) wantInstalled(path string, actions ...string) {
 	if i.Error != nil || i.Progress != 100 || i.FinishedAt == nil || i.StartedAt == nil {
 		o.Errorf("got %+v, want it finished at 100 %% without an error", i)
 	}
-	producttest.Drain(o.T, o.product)
+	producttest.AwaitLog(o.T, o.product)
 	o.await("the client has a mail", waitTimeout, func() bool { return o.mails.Accepted() > 0 })
 	if mails := o.mails.Mails(); len(mails) != 1 || mails[0].To[0] != o.space+"@example.org" ||
 		!bytes.Contains(mails[0].Data, []byte("Subject: web1.example.com: installed")) {

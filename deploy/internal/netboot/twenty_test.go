@@ -95,7 +95,7 @@ func unwrapped(shown string) string { return strings.NewReplacer("\r", "", "\n",
 // wantMaxInstalls tests with the log that at some time maxInstalls installs were running, and never more.
 func (o *operator) wantMaxInstalls(paths []string, maxInstalls int) {
 	o.Helper()
-	producttest.Drain(o.T, o.product)
+	producttest.AwaitLog(o.T, o.product)
 	type change struct {
 		ID   int64
 		Type string

@@ -16,7 +16,7 @@ import (
 // client together with the clients that it created, at every instance, and failed operations, too.
 func TestClientsAreNoOracle(t *testing.T) {
 	t.Parallel()
-	instances := producttest.Instances(t, 3)
+	instances := producttest.StartInstances(t, 3)
 	c := instances[0]
 	ids, as := newClients(t, c, "reseller", "known", "other", "stranger")
 	limit := 20

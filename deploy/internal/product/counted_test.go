@@ -16,7 +16,7 @@ import (
 
 // Two limits of an account hold for simultaneous requests: mails about the account in an hour, and links to choose a
 // password.
-func TestCountedAtOnce(t *testing.T) { producttest.Together(t, testCountedAtOnce) }
+func TestCountedAtOnce(t *testing.T) { producttest.InOneProcess(t, testCountedAtOnce) }
 
 func testCountedAtOnce(t *testing.T, p *product.Product, c *testkit.Client) {
 	db := p.Databases[identity.Name]

@@ -59,7 +59,7 @@ func testDryRunOfDeletion(t *testing.T, p *product.Product, c *testkit.Client) {
 		c.Do("GET", item, nil).Want(200)
 	}
 	c.Do("DELETE", path("/integration/%d", shop)+"?detach=true&dry_run=true", nil).Want(200)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if got := countLeases(); got != leased {
 		t.Errorf("got %d leases after dry runs, want %d as before", got, leased)
 	}

@@ -68,7 +68,7 @@ func TestEmailToClient(t *testing.T) {
 	if n := testkit.Decode[[]struct{}](c.Do("GET", "/email/message", nil).Want(200)); len(n) != 1 {
 		t.Errorf("got %d mails, want 1: a refused one is not sent", len(n))
 	}
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	for _, kind := range []string{"client.emailed", "email.message.sent"} {
 		if items := testkit.Decode[[]system.LogItem](c.Do("GET", "/log?type="+kind, nil).Want(200)); len(items) != 1 {
 			t.Errorf("got %d log items of %s, want 1", len(items), kind)

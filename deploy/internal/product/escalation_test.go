@@ -219,7 +219,7 @@ func (e *escalation) raise(h *holder, holds principal.Grants) {
 	h.holds = holds
 	e.root.Do("PATCH", h.owner.URL()+"/permission", principal.SetOf(holds)).Want(200)
 	if h.owner.Type == principal.Integration {
-		producttest.Followed(e.t, e.p) // identity goes by what it has heard
+		producttest.AwaitConsumers(e.t, e.p) // identity goes by what it has heard
 	}
 }
 

@@ -57,7 +57,7 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 // shown returns an item with its version, and without its timestamps.
 func (w *walk) shown(o rest.Operation) string {
 	w.t.Helper()
-	producttest.Followed(w.t, w.p)
+	producttest.AwaitConsumers(w.t, w.p)
 	answer := w.c.Do("GET", w.item(o.Effect.ViewPath), nil).Want(200)
 	item := single(answer)
 	delete(item, "created_at")
@@ -128,7 +128,7 @@ func asForm(value any, name string, secrets []string) any {
 }
 
 // TestEveryUnchangedEdit sends each item back as it was read. That changes neither its version nor the log.
-func TestEveryUnchangedEdit(t *testing.T) { producttest.Together(t, testEveryUnchangedEdit) }
+func TestEveryUnchangedEdit(t *testing.T) { producttest.InOneProcess(t, testEveryUnchangedEdit) }
 
 func testEveryUnchangedEdit(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
@@ -140,7 +140,7 @@ func testEveryUnchangedEdit(t *testing.T, p *product.Product, c *testkit.Client)
 		}
 		tried++
 		path := w.item(o.Path)
-		producttest.Followed(t, p)
+		producttest.AwaitConsumers(t, p)
 		read := c.Do("GET", path, nil).Want(200)
 		shown, tag := testkit.JSON(single(read)), read.Header.Get("ETag")
 		for _, body := range []any{shown, formOf(rest.Operation{Example: json.RawMessage(shown)})} {
@@ -157,7 +157,7 @@ func testEveryUnchangedEdit(t *testing.T, p *product.Product, c *testkit.Client)
 	if tried < 8 {
 		t.Errorf("got %d operations tried, want at least 8", tried)
 	}
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	var logged int
 	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM log WHERE request_id LIKE 'same-%'").
 		Scan(&logged); err != nil {

@@ -207,7 +207,7 @@ func TestInstalls(t *testing.T) {
 // A machine's report is applied once, even if several processes fetch it and one of them ends.
 func TestReportsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
-	all, c := producttest.Products(t, 2, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
+	all, c := producttest.StartProducts(t, 2, testkit.Redis(t), service.Settings{AllowedNetworks: "127.0.0.1"})
 	b := &boot{T: t, product: all[0], c: c, agent: agenttest.NewBootAgent(t, agentKey)}
 	b.set()
 	m := b.install("")

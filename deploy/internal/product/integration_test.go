@@ -77,7 +77,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 	for _, owner := range []string{own, "/integration/999999", "/client/999999"} {
 		c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": owner}}).WantErrors("/owner/url", "not_found")
 	}
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if text := c.Do("GET", "/log?type=auth.key.deleted", nil).Want(200).Text; !strings.Contains(text, `"own"`) {
 		t.Errorf(`got %s, want the deletion of the key "own"`, text)
 	}
@@ -141,7 +141,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	if err != nil || left > 0 || maxLeft > 100 {
 		t.Errorf("got %d clients left and %d detached at once (%v), want none left and at most 100 at once", left, maxLeft, err)
 	}
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	logged := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=client.edited", nil).Want(200))
 	if len(logged) != its {
 		t.Fatalf("got %d log items, want %d", len(logged), its)

@@ -26,7 +26,7 @@ func TestEveryChangeIsLogged(t *testing.T) { both(t, testEveryChangeIsLogged) }
 func testEveryChangeIsLogged(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
 	w.inTurn(func(changes []rest.Operation) { w.doAll(changes, w.do) })
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	w.compare(p)
 	w.deliver(p)
 }
@@ -61,7 +61,7 @@ func TestEverySecondCall(t *testing.T) {
 	w.inTurn(func(operations []rest.Operation) {
 		w.doAll(operations, w.do)
 		for _, o := range operations {
-			producttest.Followed(t, p)
+			producttest.AwaitConsumers(t, p)
 			before := w.viewed(o.Effect.ViewPath)
 			path := o.Path
 			if o.Method == http.MethodDelete {
@@ -162,7 +162,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Response {
 	w.tries++
 	request, path := fmt.Sprint("try-", w.tries), w.item(o.Path)
 	changes := change{operation: o}
-	producttest.Followed(w.t, w.p)
+	producttest.AwaitConsumers(w.t, w.p)
 	if o.Method == http.MethodDelete {
 		changes.before = w.view(path)
 	} else if !creates(o) {

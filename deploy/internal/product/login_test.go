@@ -75,14 +75,14 @@ func testActing(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("got the keys %+v, want no acting session among them", keys)
 	}
 	as.Do("POST", "/auth/key", `{}`).Want(200)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if log := c.Do("GET", "/log?type=client.edited", nil).Want(200); !strings.Contains(log.Text, "by shop") {
 		t.Errorf(`got %s, want "by shop" in it`, log.Text)
 	}
 	for range 3 {
 		act(integration, self).Want(200)
 	}
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if items := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=auth.session.began", nil).Want(200)); len(items) != 1 {
 		t.Errorf("got %d log items that an integration acted, want 1", len(items))
 	}

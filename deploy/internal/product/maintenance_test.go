@@ -20,7 +20,7 @@ func TestMaintenance(t *testing.T) { both(t, testMaintenance) }
 func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 	id := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
 	item := path("/group/%d", id)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if health := c.Do("GET", "/-/health", nil).Want(200); health.Text != `{"status":"ok"}`+"\n" {
 		t.Errorf("got the health %s, want ok", health.Text)
 	}
@@ -71,7 +71,7 @@ func testMaintenance(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Fatal(err)
 	}
 	c.Do("PATCH", item, `{"name": "Bonn"}`).Want(200)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if log := c.Do("GET", "/log", nil).Want(200).Text; !strings.Contains(log, "Bonn") {
 		t.Errorf("got the log %s, want Bonn in it", log)
 	}

@@ -19,7 +19,7 @@ import (
 func metricsOf(t *testing.T, o *operated) string {
 	t.Helper()
 	o.admin.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK)
-	producttest.Drain(t, o.product)
+	producttest.AwaitLog(t, o.product)
 	_, text := o.look("/metrics")
 	return text
 }

@@ -112,7 +112,7 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 			shop = id
 		}
 	}
-	producttest.Followed(t, i.product)
+	producttest.AwaitConsumers(t, i.product)
 	i.beforeSwitches()
 	i.redis.FlushAll(t.Context()) // as if nobody had come with a key for a while
 	if err := i.start(); err != nil {
@@ -132,11 +132,11 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	awaitPermission(t, "an integration that lacked a permission", programs["some"], false)
 
 	// The other services have heard of it: who lacks the permission makes no key for an account that has it.
-	producttest.Followed(t, i.product)
+	producttest.AwaitConsumers(t, i.product)
 	for _, owner := range []string{path("/admin/%d", anna), path("/integration/%d", shop)} {
 		berts.Do(http.MethodPost, "/auth/key", map[string]any{"name": "lifts", "owner": map[string]any{"url": owner}}).Want(http.StatusForbidden)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	for kind, want := range map[string]int{"admin": 3, "integration": 1} {
 		condition := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
 		if got := i.count(system.Name, condition); got != want {
@@ -207,17 +207,17 @@ func TestRestoreGrantsReducedAccountsNothingNew(t *testing.T) {
 	_, whole := i.newHolder("whole")
 	early, earlys := i.newHolder("early")
 	late, lates := i.newHolder("late")
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(identity.Name)
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", early), `{"server": {"settings": {"write": false}}}`).Want(http.StatusOK)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.beforeSwitches()
 	if err := i.start(); err != nil {
 		t.Fatal(err)
 	}
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", late), `{"network": {"switches": {"read": false, "write": false}}}`).
 		Want(http.StatusOK)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.beforeSwitches()
@@ -262,7 +262,7 @@ func TestAdminKeyRepairsPermissions(t *testing.T) {
 	}
 	repairs.Do(http.MethodPatch, "/admin/1/permission", `{"network": {"switches": {"read": true, "write": true}}}`).Want(http.StatusOK)
 	awaitPermission(t, "the key that is made then", adminKey("admin"), true)
-	producttest.Drain(t, p)
+	producttest.AwaitLog(t, p)
 	if got := c.Do(http.MethodGet, "/log?type=admin.created", nil).Want(http.StatusOK).Text; !strings.Contains(got, "recovery") {
 		t.Errorf("got the log %s, want the admin recovery in it", got)
 	}

@@ -34,7 +34,7 @@ func TestEveryNull(t *testing.T) {
 				n.whole = create.Example
 			}
 		}
-		producttest.Followed(t, p)
+		producttest.AwaitConsumers(t, p)
 		n.without = n.send(nil)
 		n.each(document.Paths.Value(o.Path).Patch.RequestBody.Value.Content["application/json"].Schema.Value)
 		tried += n.tried

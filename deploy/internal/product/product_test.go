@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 // both runs a test with a split product and, in full runs, with the product in one process.
 func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
-	ways := map[string]func(testing.TB) (*product.Product, *testkit.Client){"split": producttest.Split}
+	starts := map[string]func(testing.TB) (*product.Product, *testkit.Client){"split": producttest.Split}
 	if *full {
-		ways["together"] = producttest.Start
+		starts["in one process"] = producttest.Start
 	}
-	for name, start := range ways {
+	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, c := start(t)
@@ -47,7 +47,7 @@ func both(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)
 func shared(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
 	if *full {
-		t.Run("together", func(t *testing.T) { producttest.Together(t, test) })
+		t.Run("in one process", func(t *testing.T) { producttest.InOneProcess(t, test) })
 	}
 	p, c := producttest.Shared(t)
 	test(t, p, c)

@@ -70,7 +70,7 @@ func TestUnknownParameters(t *testing.T) {
 }
 
 // Parameters can be spelt as forms, PHP and billing systems spell them.
-func TestSpellingsOfParameters(t *testing.T) { producttest.Together(t, testSpellingsOfParameters) }
+func TestSpellingsOfParameters(t *testing.T) { producttest.InOneProcess(t, testSpellingsOfParameters) }
 
 func testSpellingsOfParameters(t *testing.T, _ *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin", "reserved": true, "billing_id": "B"}`).Want(200)

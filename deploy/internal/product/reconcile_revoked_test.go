@@ -59,7 +59,7 @@ func TestReconcileRevokedAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(identity.Name)
 
 	do := func(method, path string, body any) { i.admin.Do(method, path, body).Want(http.StatusOK) }
@@ -82,7 +82,7 @@ func TestReconcileRevokedAccess(t *testing.T) {
 	do(http.MethodDelete, fmt.Sprintf("/auth/verify/auth/%d", factor), nil)
 	do(http.MethodDelete, account("lost all")+"/verify", nil)
 	lost := i.makeAdmin("lost").key
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.admin.WithKey(lost).Do(http.MethodGet, "/auth/key/current", nil).Want(http.StatusOK) // so that Redis knows it
 	i.stop()
 	i.restore(identity.Name, dump)
@@ -143,7 +143,7 @@ func TestReconcileRevokedAccess(t *testing.T) {
 	if n := i.count(identity.Name, "admin WHERE password_hash IS NULL AND username = 'disabled'"); n != 1 {
 		t.Errorf("got %d admins called disabled without a password, want 1", n)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 	if n := i.count(system.Name, "log WHERE request_id = 'restored' AND source = 'identity'"); n != 1+len(want) {
 		t.Errorf("got %d log items of the restore, want %d", n, 1+len(want))
@@ -154,7 +154,7 @@ func TestReconcileRevokedAccess(t *testing.T) {
 func TestLastAdminIsSpared(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(identity.Name)
 	other := i.makeAdmin("other")
 	i.admin.Do(http.MethodPatch, fmt.Sprintf("/admin/%d/permission", other.id), `{"users": {"admins": {"write": true, "read": true}}}`).
@@ -165,7 +165,7 @@ func TestLastAdminIsSpared(t *testing.T) {
 	).
 		Want(http.StatusOK)
 	i.admin.WithKey(other.key).Do(http.MethodDelete, "/admin/1", nil).Want(http.StatusOK)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(identity.Name, dump)
 	i.takeBack = "yes"
@@ -184,7 +184,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	sequencer, err := pool.Connect(t.Context(), i.urls[network.Name].Reveal())
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.makeGroup("lost", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(network.Name, dump)
 	if output := i.reconcile(); !strings.Contains(output, "Lost changes that the log has: 1") || strings.Contains(output, "in flight") {
@@ -207,7 +207,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	}
 	i.restart()
 	i.makeGroup("after", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	for _, name := range []string{"before", "in flight", "lost", "after"} {
 		if n := i.count(system.Name, "log WHERE description = 'IP group "+name+" created.'"); n != 1 {
 			t.Errorf("%s: got %d log items, want 1", name, n)
@@ -241,10 +241,10 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(network.Name)
 	i.makeGroup("lost", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.makeOlder(pxe.Name)
 	i.restore(network.Name, dump)
@@ -257,7 +257,7 @@ func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
 	}
 	i.restart()
 	i.makeGroup("after", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 }
 
@@ -285,7 +285,7 @@ func TestReconcileAccounts(t *testing.T) {
 	}
 	deleted, disabled, repassed := client("deleted"), client("disabled"), client("repassed")
 	removed, stripped, kept := integration("gone"), integration("stripped"), integration("kept")
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dumps := map[string][]byte{clients.Name: i.dump(clients.Name), system.Name: i.dump(system.Name)}
 
 	do := func(method, path string, body any) { i.admin.Do(method, path, body).Want(http.StatusOK) }
@@ -294,8 +294,8 @@ func TestReconcileAccounts(t *testing.T) {
 	do(http.MethodPatch, fmt.Sprintf("/client/%d", repassed), `{"password": "another walk in the long rain"}`)
 	do(http.MethodDelete, fmt.Sprintf("/integration/%d", removed.id), nil)
 	do(http.MethodPatch, fmt.Sprintf("/integration/%d/permission", stripped.id), `{"network": {"groups": {"write": false}}}`)
-	producttest.Drain(t, i.product)
-	producttest.Followed(t, i.product)
+	producttest.AwaitLog(t, i.product)
+	producttest.AwaitConsumers(t, i.product)
 	i.stop()
 	for _, c := range []struct {
 		schema string
@@ -342,6 +342,6 @@ func TestReconcileAccounts(t *testing.T) {
 	for a, status := range map[*keyedAccount]int{&removed: http.StatusUnauthorized, &stripped: http.StatusUnauthorized, &kept: http.StatusOK} {
 		i.admin.WithKey(a.key).Do(http.MethodGet, "/auth/key/current", nil).Want(status)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 }

@@ -193,13 +193,13 @@ func TestRestoredSchema(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(network.Name)
 	last := int64(0)
 	for n := range 5 {
 		last = i.makeGroup(fmt.Sprintf("lost %d", n), 0)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(network.Name, dump)
 	if err := i.start(); !errors.Is(err, events.ErrRestored) {
@@ -217,7 +217,7 @@ func TestRestoredSchema(t *testing.T) {
 	if created := i.makeGroup("after", 0); created <= last+1 {
 		t.Errorf("got the id %d, want one above %d", created, last+1)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	if output := i.verify(); !strings.Contains(output, "It lost the logged changes 2 to 6.") {
 		t.Errorf("got %s, want changes 2 to 6 of network lost", output)
 	}
@@ -238,10 +238,10 @@ func TestRestoredTwice(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(network.Name)
 	i.makeGroup("lost", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	log := i.dump(system.Name)
 	for _, lost := range []string{"first", "second"} {
 		i.stop()
@@ -252,7 +252,7 @@ func TestRestoredTwice(t *testing.T) {
 		i.reconcile()
 		i.restart()
 		i.makeGroup(lost, 0)
-		producttest.Followed(t, i.product)
+		producttest.AwaitConsumers(t, i.product)
 		i.verify()
 	}
 }
@@ -272,13 +272,13 @@ func TestReferencesToRestored(t *testing.T) {
 	}
 	renamed, deleted := server("first name"), server("deleted after the backup")
 	group := i.makeGroup("of renamed", renamed)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(pxe.Name)
 	i.admin.Do(http.MethodPatch, fmt.Sprintf("/pxe/dhcp/%d", renamed), `{"name": "second name"}`).Want(http.StatusOK)
 	i.admin.Do(http.MethodDelete, fmt.Sprintf("/pxe/dhcp/%d", deleted), nil).Want(http.StatusOK)
 	lost := server("made after the backup")
 	other := i.makeGroup("of lost", lost)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(pxe.Name, dump)
 	i.reconcile()
@@ -297,7 +297,7 @@ func TestReferencesToRestored(t *testing.T) {
 	if created := server("new"); created <= lost {
 		t.Errorf("got the id %d, want one above %d", created, lost)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 }
 
@@ -306,15 +306,15 @@ func TestRestoredLog(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump := i.dump(system.Name)
 	i.makeGroup("after", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.restore(system.Name, dump)
 	i.reconcile()
 	i.restart()
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
 		t.Errorf("got %d log items of the group after, want 1", n)
@@ -334,7 +334,7 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("before", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.restore(network.Name, i.dump(network.Name))
 	testkit.Eventually(
 		t,
@@ -376,7 +376,7 @@ func TestLostSchema(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	last := i.makeGroup("lost", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.emptySchema(network.Name)
 	mark := func() {
@@ -398,7 +398,7 @@ func TestLostSchema(t *testing.T) {
 	if created := i.makeGroup("after", 0); created <= last {
 		t.Errorf("got the id %d, want one above %d", created, last)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 }
 
@@ -408,7 +408,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.makeGroup("lost", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.emptySchema(network.Name)
 	i.restart()
@@ -424,7 +424,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	i.reconcile()
 	i.restart()
 	i.makeGroup("after", 0)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.verify()
 }
 
@@ -432,7 +432,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 func TestForeignIDs(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	dump, log := i.dump(identity.Name), i.dump(system.Name)
 	i.run(
 		[]byte(
@@ -463,7 +463,7 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	}
 	repeat().Want(http.StatusOK)
 	repeat().Want(http.StatusOK)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.stop()
 	i.run([]byte(`INSERT INTO network.message (receiver, kind, content) VALUES ('system', 'mail', '{}');
 		INSERT INTO network.river_job (kind, args, max_attempts) VALUES ('mail', '{}', 25);

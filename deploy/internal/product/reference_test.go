@@ -312,7 +312,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 }
 
 // Assignments from before owners had to be clients stay, and say that their owner is missing.
-func TestOwnersOfBefore(t *testing.T) { producttest.Together(t, testOwnersOfBefore) }
+func TestOwnersOfBefore(t *testing.T) { producttest.InOneProcess(t, testOwnersOfBefore) }
 
 func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)

@@ -43,7 +43,7 @@ func TestReseal(t *testing.T) {
 	}
 	outbox := i.outbox()
 	i.sendSecret(outbox)
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	newest := seal.NewMasterKey()
 	i.masterKey = secret.New(newest.Reveal() + "," + i.masterKey.Reveal())
 	i.restart()
@@ -69,7 +69,7 @@ func TestReseal(t *testing.T) {
 	if resealed[clients.Name] != 1 || resealed[network.Name] != 3 || resealed[pxe.Name] < 2 || resealed[system.Name] < 1 {
 		t.Errorf("got %v resealed values, want 1 of clients, 3 of network, at least 2 of pxe and 1 of system:\n%s", resealed, &output)
 	}
-	producttest.Drain(t, i.product)
+	producttest.AwaitLog(t, i.product)
 	i.masterKey = newest
 	i.restart()
 	i.verify()

@@ -22,7 +22,7 @@ import (
 )
 
 // TestEverySeveral edits and deletes several items with one request, of each resource that allows it.
-func TestEverySeveral(t *testing.T) { producttest.Together(t, testEverySeveral) }
+func TestEverySeveral(t *testing.T) { producttest.InOneProcess(t, testEverySeveral) }
 
 func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
@@ -230,7 +230,7 @@ func (w *several) dryRun(p *product.Product, ids ...int64) {
 
 func (w *several) logged(p *product.Product, request string, want int) {
 	w.t.Helper()
-	producttest.Drain(w.t, p)
+	producttest.AwaitLog(w.t, p)
 	var got int
 	err := p.Databases[system.Name].QueryRow(
 		w.t.Context(), "SELECT count(DISTINCT targets->0->>'id') FROM log WHERE request_id = $1", request,
@@ -280,7 +280,7 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 
 // Each account in a path is guarded by itself. One's own account in the path does not open others.
 func TestSeveralAccountsAreGuarded(t *testing.T) {
-	producttest.Together(t, testSeveralAccountsAreGuarded)
+	producttest.InOneProcess(t, testSeveralAccountsAreGuarded)
 }
 
 func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.Client) {

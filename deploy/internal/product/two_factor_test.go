@@ -68,7 +68,7 @@ func TestRequiredSecondFactor(t *testing.T) {
 }
 
 // If the setting says so, admins need a second factor. The setting is refused while an admin could not sign in with it.
-func TestTwoFactorOfAdmins(t *testing.T) { producttest.Together(t, testTwoFactorOfAdmins) }
+func TestTwoFactorOfAdmins(t *testing.T) { producttest.InOneProcess(t, testTwoFactorOfAdmins) }
 
 func testTwoFactorOfAdmins(t *testing.T, p *product.Product, c *testkit.Client) {
 	set := settingOf(t, c, "security.verify_admins")

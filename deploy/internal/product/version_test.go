@@ -14,7 +14,7 @@ import (
 )
 
 // Every operation that edits or deletes an item checks If-Match, and every response with an item has its ETag.
-func TestEveryVersion(t *testing.T) { producttest.Together(t, testEveryVersion) }
+func TestEveryVersion(t *testing.T) { producttest.InOneProcess(t, testEveryVersion) }
 
 func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)

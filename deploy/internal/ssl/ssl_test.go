@@ -302,7 +302,7 @@ func (d *frontend) overTLS(roots *x509.CertPool) *http.Transport {
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	authority, client := newPebble(t), testkit.Redis(t)
-	all, c := producttest.Products(t, 2, client, authority.settings())
+	all, c := producttest.StartProducts(t, 2, client, authority.settings())
 	db := all[0].Databases[system.Name]
 	withServices, withoutServices := inProcess(t, all[0], all[0].Services, client), inProcess(t, all[0], map[string]http.Handler{}, client)
 	frontends := []*frontend{

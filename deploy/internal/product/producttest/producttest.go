@@ -84,10 +84,10 @@ func open(t testing.TB, client *cache.Client, settings service.Settings) *produc
 	return openAll(t, 1, client, settings)[0]
 }
 
-// Instances runs n products on one database and one Redis, and returns a client of each, with the first admin's key.
-func Instances(t testing.TB, n int) []*testkit.Client {
+// StartInstances runs n products on one database and one Redis, and returns a client of each, with the first admin's key.
+func StartInstances(t testing.TB, n int) []*testkit.Client {
 	t.Helper()
-	all, first := Products(t, n, testkit.Redis(t), service.Settings{})
+	all, first := StartProducts(t, n, testkit.Redis(t), service.Settings{})
 	clients := []*testkit.Client{first}
 	for _, p := range all[1:] {
 		clients = append(clients, testkit.NewClient(t, p.Gateway).WithKey(first.Key))
@@ -95,8 +95,8 @@ func Instances(t testing.TB, n int) []*testkit.Client {
 	return clients
 }
 
-// Products runs n products on one database and one Redis. The client is that of the first product, with the first admin's key.
-func Products(t testing.TB, n int, client *cache.Client, settings service.Settings) ([]*product.Product, *testkit.Client) {
+// StartProducts runs n products on one database and one Redis. The client is the first product's, with the first admin's key.
+func StartProducts(t testing.TB, n int, client *cache.Client, settings service.Settings) ([]*product.Product, *testkit.Client) {
 	t.Helper()
 	all := openAll(t, n, client, settings)
 	return all, FirstAdmin(t, all[0])

@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
-// Together runs a test with a product in one process, because what it shows does not depend on how the gateway reaches services.
-func Together(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
+// InOneProcess runs a test with a product in one process. It is for tests that do not depend on how the gateway reaches services.
+func InOneProcess(t *testing.T, test func(*testing.T, *product.Product, *testkit.Client)) {
 	t.Parallel()
 	p, c := Start(t)
 	test(t, p, c)

@@ -19,8 +19,8 @@ const drainTimeout = 5 * time.Minute
 // lastChange selects the number of a service's last change, once every change has a number.
 const lastChange = "SELECT last + (SELECT count(*) FROM change WHERE seq IS NULL) FROM sequencer"
 
-// Drain waits until all changes, and all attempts to sign in, are logged.
-func Drain(t testing.TB, p *product.Product) {
+// AwaitLog waits until all changes, and all attempts to sign in, are logged.
+func AwaitLog(t testing.TB, p *product.Product) {
 	t.Helper()
 	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(10 * time.Millisecond) {
 		behind := 0
@@ -50,9 +50,9 @@ func Drain(t testing.TB, p *product.Product) {
 	}
 }
 
-// Followed waits until each service has applied all changes of the others. After that, names and counts of other services' items
-// do not change by themselves.
-func Followed(t testing.TB, p *product.Product) {
+// AwaitConsumers waits until each service has applied all changes of the others. After that, names and counts of other services'
+// items do not change by themselves.
+func AwaitConsumers(t testing.TB, p *product.Product) {
 	t.Helper()
 	before := map[string]int64{}
 	for deadline := time.Now().Add(drainTimeout); ; time.Sleep(5 * time.Millisecond) {
