@@ -74,7 +74,7 @@ type clientBody struct {
 
 	PasswordHash          *string         `db:"password_hash"`
 	ClaimedAt             *rest.Timestamp `db:"claimed_at"`
-	minPasswordLength     int             // in characters
+	site                  settings.Values // set by prepareClient
 	passwordIgnored       bool            // the caller may not set the password, so it is not checked
 	newHash               *string         // of Password, set by prepareClient
 	confirmedHash         *string         // of the calling client's password, if CurrentPassword matches it
@@ -92,8 +92,8 @@ func (b *clientBody) Resolve(invalid *problem.Fields) {
 		account.CheckEmail(b.Email, invalid)
 	}
 	if !b.Password.IsZero() && !b.passwordIgnored {
-		account.CheckPassword(b.Password, b.minPasswordLength, invalid)
-		account.CheckStrength(b.Password, []string{b.First, b.Last, b.Email}, invalid)
+		account.CheckPassword(b.Password, b.site, invalid)
+		account.CheckStrength(b.Password, b.site, []string{b.First, b.Last, b.Email}, invalid)
 	}
 }
 
@@ -206,7 +206,7 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 			return err
 		}
 	}
-	b.minPasswordLength = settings.PasswordLength.In(s.settings.Values())
+	b.site = s.settings.Values()
 	var invalid problem.Fields
 	b.passwordIgnored = b.confirmedHash == nil && !b.isFresh && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.passwordIgnored {

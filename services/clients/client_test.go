@@ -36,6 +36,7 @@ func TestClients(t *testing.T) {
 		`{"email": "no address", "first": "a", "last": "b"}`:                                           {"/email", "invalid"},
 		`{"email": "b@example.com", "first": "a", "last": "b", "password": "short"}`:                   {"/password", "too_short"},
 		`{"email": "b@example.com", "first": "a", "last": "b", "password": "passwordpassword"}`:        {"/password", "too_weak"},
+		`{"email": "b@example.com", "first": "Anna", "last": "Berg", "password": "AnnaBerg2026"}`:      {"/password", "too_weak"},
 		`{"email": "b@example.com", "first": "a", "last": "b", "billing_id": 7}`:                       {"/billing_id", "taken"},
 		`{"email": "b@example.com", "first": "a", "last": "b", "billing": {"id": 7}}`:                  {"/billing/id", "taken"},
 		`{"email": "b@example.com", "first": "a", "last": "b", "billing": {"integration": 999}}`:       {"/billing/integration", "not_found"},

@@ -101,6 +101,7 @@ func TestPasswordReset(t *testing.T) {
 		choose(link, tokenOf(t, second), newPassword).WantErrors("/token", "wrong")
 		choose(link, token, "short").WantErrors("/password", "too_short")
 		choose(link, token, "passwordpassword").WantErrors("/password", "too_weak")
+		choose(link, token, "Bundesliga2026").WantErrors("/password", "too_weak")
 		choose(link, token, "").WantErrors("/password", "too_short")
 		var done atomic.Int32
 		var all sync.WaitGroup

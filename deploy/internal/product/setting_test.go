@@ -153,3 +153,29 @@ func TestGatewayStartsWithoutSystem(t *testing.T) {
 		t.Errorf("got the page %s, want the title Last heard", page)
 	}
 }
+
+func TestGuessablePasswords(t *testing.T) { both(t, testGuessablePasswords) }
+
+// Nobody can set a guessable password by any way. The site's names are known to be guessed.
+func testGuessablePasswords(t *testing.T, _ *product.Product, c *testkit.Client) {
+	choose(t, c, "site_name", "Ostwind Hosting")
+	testkit.Eventually(t, "the site's name is known to identity", func() bool {
+		return c.Do("POST", "/admin", `{"email": "ed@example.com", "password": "ostwindhosting26"}`).Status == 422
+	})
+	_, shop := newIntegration(t, c, "shop", `{"users": {"clients": {"read": true, "write": true}}}`)
+	admin := c.Do("POST", "/admin", `{"email": "ann@example.com", "password": ""}`).Want(200).ID()
+	client := shop.Do("POST", "/client", order("eve@example.com")).Want(200).ID()
+	for _, password := range []string{"ostwindhosting26", "Winter2025!!", "Bundesliga2026", "correcthorsebatterystaple"} {
+		body := order("new@example.com", "password", password)
+		for _, response := range []*testkit.Response{
+			c.Do("POST", "/admin", map[string]any{"email": "new@example.com", "password": password}),
+			c.Do("PATCH", path("/admin/%d", admin), map[string]any{"password": password}),
+			c.Do("POST", "/client", body),
+			shop.Do("POST", "/client", body),
+			shop.Do("PATCH", path("/client/%d", client), map[string]any{"password": password}),
+		} {
+			response.WantErrors("/password", "too_weak")
+		}
+	}
+	shop.Do("PATCH", path("/client/%d", client), `{"password": "seven grey herons at dusk"}`).Want(200)
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const maxPasswordBytes = 1024
@@ -30,9 +31,9 @@ func CheckEmail(email string, invalid *problem.Fields) {
 	}
 }
 
-// CheckPassword adds a field error if a new password is too short or too long. minLength is in characters.
-func CheckPassword(password secret.String, minLength int, invalid *problem.Fields) {
-	text := password.Reveal()
+// CheckPassword adds a field error if a new password is too short by the site's settings, or too long.
+func CheckPassword(password secret.String, site settings.Values, invalid *problem.Fields) {
+	text, minLength := password.Reveal(), settings.PasswordLength.In(site)
 	switch n := utf8.RuneCountInString(text); {
 	case n < minLength:
 		invalid.Add("/password", "too_short", "must have at least %d characters", minLength)

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const (
@@ -21,14 +23,26 @@ const (
 	minTermLength = 3
 )
 
-// CheckStrength adds a field error if a new password is easy to guess for an attacker who knows the account's terms. The
-// error holds no part of the password.
-func CheckStrength(password secret.String, account []string, invalid *problem.Fields) {
-	found := zxcvbn.PasswordStrength(head(password.Reveal()), accountTerms(account))
+// CheckStrength adds a field error if a new password is easy to guess for an attacker who knows the account's terms, and
+// those of the site. The error holds no part of the password.
+func CheckStrength(password secret.String, site settings.Values, account []string, invalid *problem.Fields) {
+	text := password.Reveal()
+	terms := accountTerms(append(siteTerms(site), account...))
+	found := zxcvbn.PasswordStrength(head(text), heads(terms))
 	if found.Score < minStrength {
 		invalid.Add("/password", "too_weak", "is too easy to guess: %s. Its zxcvbn score is %d of 4, and at least %d is required. Use %s",
-			weakness(found.Sequence), found.Score, minStrength, "a few uncommon words in a row")
+			weakness(found.Sequence), found.Score, minStrength, wayOut)
+	} else if weakness := wordWeakness(text, terms, found.Sequence); weakness != "" {
+		invalid.Add("/password", "too_weak", "is too easy to guess: %s. Use %s", weakness, wayOut)
 	}
+}
+
+// wayOut is a kind of password that is strong.
+const wayOut = "a few uncommon words with spaces between them"
+
+// siteTerms returns the names of an installation.
+func siteTerms(site settings.Values) []string {
+	return []string{settings.SiteName.In(site), settings.APIURL.In(site), settings.ClientURL.In(site), settings.AdminURL.In(site)}
 }
 
 // head returns the part of a password that is estimated, mapped to ASCII: zxcvbn finds no repeats in other characters.
@@ -42,14 +56,24 @@ func head(password string) string {
 	}, string(runes[:min(len(runes), maxEstimated)]))
 }
 
-// accountTerms returns the terms of an account's members, and the product's own name.
+// heads returns the parts of terms that are compared with the part of a password that is estimated.
+func heads(terms []string) (all []string) {
+	for _, term := range terms {
+		all = append(all, head(term))
+	}
+	return all
+}
+
+// accountTerms returns the terms of an account's members, and the product's own name, in lower case.
 func accountTerms(account []string) []string {
 	terms := []string{"ironplane"}
 	for _, text := range account {
+		text = strings.ToLower(text)
 		parts := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		parts = append(parts, strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) })...)
 		for _, term := range append(parts, text) {
-			if len(term) >= minTermLength {
-				terms = append(terms, strings.ToLower(head(term)))
+			if len(term) >= minTermLength && !slices.Contains(terms, term) {
+				terms = append(terms, term)
 			}
 		}
 	}

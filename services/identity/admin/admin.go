@@ -64,10 +64,10 @@ type adminBody struct {
 	ReceiveCopies   bool          `json:"receive_copies" db:"receive_copies" example:"true" doc:"Whether the admin gets blind copies of mails to clients."`
 	Disabled        bool          `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether the account is disabled. All of its keys are refused until it is enabled again."`
 
-	minPasswordLength int     // in characters
-	hash              *string // of Password; nil: none was sent, or the caller may not set it
-	confirmed         *string // the hash of the caller's password; nil: CurrentPassword does not match it
-	isFresh           bool    // the caller has signed in within credentials.FreshTime
+	site      settings.Values // set by preparePasswords
+	hash      *string         // of Password; nil: none was sent, or the caller may not set it
+	confirmed *string         // the hash of the caller's password; nil: CurrentPassword does not match it
+	isFresh   bool            // the caller has signed in within credentials.FreshTime
 }
 
 // Resolve checks what the tags cannot express.
@@ -79,10 +79,10 @@ func (b *adminBody) Resolve(invalid *problem.Fields) {
 		account.CheckEmail(b.Email, invalid)
 	}
 	if !b.Password.IsZero() {
-		account.CheckPassword(b.Password, b.minPasswordLength, invalid)
+		account.CheckPassword(b.Password, b.site, invalid)
 	}
 	if b.hash != nil { // estimating the strength takes time, and is done only for callers that may set it
-		account.CheckStrength(b.Password, []string{b.Username, b.Email}, invalid)
+		account.CheckStrength(b.Password, b.site, []string{b.Username, b.Email}, invalid)
 	}
 }
 

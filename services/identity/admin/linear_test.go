@@ -17,8 +17,10 @@ func TestBodiesAreResolvedInLinearTime(t *testing.T) {
 		"comments":              func(text string) { (&adminBody{Email: work.Fill("(", len(text))}).Resolve(&problem.Fields{}) },
 		"a username":            func(text string) { (&adminBody{Username: text}).Resolve(&problem.Fields{}) },
 		"a password":            func(text string) { (&adminBody{Password: secret.New(text)}).Resolve(&problem.Fields{}) },
-		"a password's strength": func(text string) { account.CheckStrength(secret.New(text), nil, &problem.Fields{}) },
-		"an account's words":    func(text string) { account.CheckStrength(secret.New(text[:64]), []string{text}, &problem.Fields{}) },
+		"a password's strength": func(text string) { account.CheckStrength(secret.New(text), nil, nil, &problem.Fields{}) },
+		"an account's words": func(text string) {
+			account.CheckStrength(secret.New(text[:64]), nil, []string{text}, &problem.Fields{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			work.Linear(t, 16<<10, func(n int) string { return work.Fill("a1", n) }, resolve)

@@ -17,7 +17,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/keys"
 	"github.com/ironplane/ironplane/services/identity/person"
@@ -26,7 +25,7 @@ import (
 // preparePasswords compares the current password with the caller's, and hashes the new password if the caller may set it. Hashing
 // has few slots, and callers without that right must not take them.
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
-	b.minPasswordLength = settings.PasswordLength.In(s.Settings.Values())
+	b.site = s.Settings.Values()
 	caller := principal.From(ctx).Principal
 	if time.Since(caller.SignedIn) < credentials.FreshLoginTTL {
 		b.isFresh = true
@@ -36,7 +35,7 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 		}
 	}
 	var invalid problem.Fields
-	if account.CheckPassword(b.Password, b.minPasswordLength, &invalid); len(invalid) > 0 { // Resolve says so later
+	if account.CheckPassword(b.Password, b.site, &invalid); len(invalid) > 0 { // Resolve says so later
 		return nil
 	}
 	if b.confirmed == nil && !b.isFresh && !caller.May(permission.UsersAdmins, permission.Write) { // update says so later

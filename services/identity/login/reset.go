@@ -191,8 +191,9 @@ func (s *Resets) prepareReset(ctx context.Context, req *finishResetRequest) (err
 		return pgx.ErrNoRows
 	}
 	var invalid problem.Fields
-	if account.CheckPassword(body.Password, settings.PasswordLength.In(s.Settings.Values()), &invalid); len(invalid) == 0 {
-		account.CheckStrength(body.Password, []string{p.Name, p.Email}, &invalid)
+	site := s.Settings.Values()
+	if account.CheckPassword(body.Password, site, &invalid); len(invalid) == 0 {
+		account.CheckStrength(body.Password, site, []string{p.Name, p.Email}, &invalid)
 	}
 	if err := invalid.Err(); err != nil {
 		return err
