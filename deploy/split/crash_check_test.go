@@ -312,7 +312,7 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 	}
 	for service, sql := range map[string]string{
 		pxe.Name:     "SELECT pxe_dhcp_server_id, pxe_dhcp_server_name FROM ip_group_view WHERE pxe_dhcp_server_id IS NOT NULL",
-		clients.Name: "SELECT owner_id, owner_name FROM ip_assignment WHERE NOT owner_missing",
+		clients.Name: "SELECT owner_id, owner_name FROM ip_assignment WHERE owner_id IS NOT NULL AND NOT owner_missing",
 	} {
 		references := read(network.Name, sql)
 		if len(references) == 0 {

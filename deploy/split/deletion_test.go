@@ -57,7 +57,8 @@ func TestReferencesToDeletedItems(t *testing.T) {
 			use: func(id int64, _ string) (string, any) {
 				return fmt.Sprintf("/group/%d/allocate", group), map[string]any{"owner": map[string]any{"id": id}}
 			},
-			dangling: "ip_assignment a LEFT JOIN ref r ON r.type = 'client' AND r.id = a.owner_id WHERE a.owner_missing OR r.gone IS NOT false",
+			dangling: "ip_assignment a LEFT JOIN ref r ON r.type = 'client' AND r.id = a.owner_id " +
+				"WHERE a.owner_missing OR a.owner_id IS NOT NULL AND r.gone IS NOT false",
 		},
 		{
 			name: "clients of an integration", owner: system.Name, user: clients.Name,

@@ -112,6 +112,48 @@ func (e CreateFieldBodyType) Valid() bool {
 	}
 }
 
+// Defines values for CreateIPEntitiesBodyStatus.
+const (
+	CreateIPEntitiesBodyStatusAvailable CreateIPEntitiesBodyStatus = "available"
+	CreateIPEntitiesBodyStatusReserved  CreateIPEntitiesBodyStatus = "reserved"
+)
+
+// Valid indicates whether the value is a known member of the CreateIPEntitiesBodyStatus enum.
+func (e CreateIPEntitiesBodyStatus) Valid() bool {
+	switch e {
+	case CreateIPEntitiesBodyStatusAvailable:
+		return true
+	case CreateIPEntitiesBodyStatusReserved:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CreateIPEntityBodyStatus.
+const (
+	CreateIPEntityBodyStatusAssigned    CreateIPEntityBodyStatus = "assigned"
+	CreateIPEntityBodyStatusAvailable   CreateIPEntityBodyStatus = "available"
+	CreateIPEntityBodyStatusQuarantined CreateIPEntityBodyStatus = "quarantined"
+	CreateIPEntityBodyStatusReserved    CreateIPEntityBodyStatus = "reserved"
+)
+
+// Valid indicates whether the value is a known member of the CreateIPEntityBodyStatus enum.
+func (e CreateIPEntityBodyStatus) Valid() bool {
+	switch e {
+	case CreateIPEntityBodyStatusAssigned:
+		return true
+	case CreateIPEntityBodyStatusAvailable:
+		return true
+	case CreateIPEntityBodyStatusQuarantined:
+		return true
+	case CreateIPEntityBodyStatusReserved:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for CreateInstallBodyHostFirmware.
 const (
 	CreateInstallBodyHostFirmwareBios CreateInstallBodyHostFirmware = "bios"
@@ -271,6 +313,30 @@ func (e FileSyncStatus) Valid() bool {
 	case FileSyncStatusPartial:
 		return true
 	case FileSyncStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IPEntityStatus.
+const (
+	IPEntityStatusAssigned    IPEntityStatus = "assigned"
+	IPEntityStatusAvailable   IPEntityStatus = "available"
+	IPEntityStatusQuarantined IPEntityStatus = "quarantined"
+	IPEntityStatusReserved    IPEntityStatus = "reserved"
+)
+
+// Valid indicates whether the value is a known member of the IPEntityStatus enum.
+func (e IPEntityStatus) Valid() bool {
+	switch e {
+	case IPEntityStatusAssigned:
+		return true
+	case IPEntityStatusAvailable:
+		return true
+	case IPEntityStatusQuarantined:
+		return true
+	case IPEntityStatusReserved:
 		return true
 	default:
 		return false
@@ -595,6 +661,30 @@ func (e UpdateFieldBodyType) Valid() bool {
 	case UpdateFieldBodyTypeSelect:
 		return true
 	case UpdateFieldBodyTypeText:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UpdateIPEntityBodyStatus.
+const (
+	UpdateIPEntityBodyStatusAssigned    UpdateIPEntityBodyStatus = "assigned"
+	UpdateIPEntityBodyStatusAvailable   UpdateIPEntityBodyStatus = "available"
+	UpdateIPEntityBodyStatusQuarantined UpdateIPEntityBodyStatus = "quarantined"
+	UpdateIPEntityBodyStatusReserved    UpdateIPEntityBodyStatus = "reserved"
+)
+
+// Valid indicates whether the value is a known member of the UpdateIPEntityBodyStatus enum.
+func (e UpdateIPEntityBodyStatus) Valid() bool {
+	switch e {
+	case UpdateIPEntityBodyStatusAssigned:
+		return true
+	case UpdateIPEntityBodyStatusAvailable:
+		return true
+	case UpdateIPEntityBodyStatusQuarantined:
+		return true
+	case UpdateIPEntityBodyStatusReserved:
 		return true
 	default:
 		return false
@@ -1093,6 +1183,30 @@ func (e ListIPEntitiesParamsSort) Valid() bool {
 	case ListIPEntitiesParamsSortMinusName:
 		return true
 	case ListIPEntitiesParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListIPEntitiesParamsStatus.
+const (
+	ListIPEntitiesParamsStatusAssigned    ListIPEntitiesParamsStatus = "assigned"
+	ListIPEntitiesParamsStatusAvailable   ListIPEntitiesParamsStatus = "available"
+	ListIPEntitiesParamsStatusQuarantined ListIPEntitiesParamsStatus = "quarantined"
+	ListIPEntitiesParamsStatusReserved    ListIPEntitiesParamsStatus = "reserved"
+)
+
+// Valid indicates whether the value is a known member of the ListIPEntitiesParamsStatus enum.
+func (e ListIPEntitiesParamsStatus) Valid() bool {
+	switch e {
+	case ListIPEntitiesParamsStatusAssigned:
+		return true
+	case ListIPEntitiesParamsStatusAvailable:
+		return true
+	case ListIPEntitiesParamsStatusQuarantined:
+		return true
+	case ListIPEntitiesParamsStatusReserved:
 		return true
 	default:
 		return false
@@ -2833,10 +2947,18 @@ type CreateIPEntitiesBody struct {
 	// Examples: 29
 	Length *int32 `json:"length,omitempty"`
 
+	// Note why the entities are reserved, and until when
+	Note *string `json:"note,omitempty"`
+
 	// Prefix instead of from and to: all addresses of a prefix
 	//
 	// Examples: 192.0.2.0/24
 	Prefix *string `json:"prefix,omitempty"`
+
+	// Status the status of all entities; default available
+	//
+	// Examples: available
+	Status *CreateIPEntitiesBodyStatus `json:"status,omitempty"`
 
 	// SubnetMask the mask of the subnet around all entities; no entities are created for its network and broadcast addresses
 	//
@@ -2859,6 +2981,11 @@ type CreateIPEntitiesBody struct {
 	VLANIncrement *int32 `json:"vlan_increment,omitempty"`
 }
 
+// CreateIPEntitiesBodyStatus the status of all entities; default available
+//
+// Examples: available
+type CreateIPEntitiesBodyStatus string
+
 // CreateIPEntityBody defines model for CreateIPEntityBody.
 type CreateIPEntityBody struct {
 	// BillingID The item's id in the billing system.
@@ -2875,16 +3002,25 @@ type CreateIPEntityBody struct {
 	// Nickname a name for people, such as rack 12. Also accepted as name.
 	//
 	// Examples: rack 12
-	Nickname *string                  `json:"nickname,omitempty"`
-	Owner    *CreateIPEntityBodyOwner `json:"owner,omitempty"`
-	V4       *CreateIPEntityBodyV4    `json:"v4,omitempty"`
-	V6       *CreateIPEntityBodyV6    `json:"v6,omitempty"`
+	Nickname *string `json:"nickname,omitempty"`
+
+	// Note why the entity is reserved, and until when; only for a reserved one
+	Note  *string                  `json:"note,omitempty"`
+	Owner *CreateIPEntityBodyOwner `json:"owner,omitempty"`
+
+	// Status reserved sets an available entity aside; available ends a reservation or a quarantine. The other two follow from owner.
+	Status *CreateIPEntityBodyStatus `json:"status,omitempty"`
+	V4     *CreateIPEntityBodyV4     `json:"v4,omitempty"`
+	V6     *CreateIPEntityBodyV6     `json:"v6,omitempty"`
 
 	// VLAN the VLAN id
 	//
 	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 }
+
+// CreateIPEntityBodyStatus reserved sets an available entity aside; available ends a reservation or a quarantine. The other two follow from owner.
+type CreateIPEntityBodyStatus string
 
 // CreateIPEntityBodyOwner defines model for CreateIPEntityBodyOwner.
 type CreateIPEntityBodyOwner struct {
@@ -3827,7 +3963,8 @@ type IPEntity struct {
 	// Address the IPv4 address or prefix, as in v4
 	//
 	// Examples: 192.0.2.10
-	Address *string `json:"address,omitempty"`
+	Address     *string    `json:"address,omitempty"`
+	AvailableAt *Timestamp `json:"available_at,omitempty"`
 
 	// BillingID The item's id in the billing system.
 	//
@@ -3860,10 +3997,16 @@ type IPEntity struct {
 	//
 	// Examples: rack 12
 	Nickname *string `json:"nickname,omitempty"`
-	Owner    *Owner  `json:"owner,omitempty"`
+
+	// Note why the entity is reserved, and until when
+	Note  *string `json:"note,omitempty"`
+	Owner *Owner  `json:"owner,omitempty"`
 
 	// SiblingsCount the number of other entities of the same server
 	SiblingsCount int64 `json:"siblings_count"`
+
+	// Status available: can be allocated. assigned: has an owner. reserved: set aside, as note says. quarantined: was released, and is available from available_at on.
+	Status IPEntityStatus `json:"status"`
 
 	// SubnetMask the IPv4 subnet mask, as in v4
 	//
@@ -3887,6 +4030,9 @@ type IPEntity struct {
 	// Examples: 100
 	VLAN *int32 `json:"vlan,omitempty"`
 }
+
+// IPEntityStatus available: can be allocated. assigned: has an owner. reserved: set aside, as note says. quarantined: was released, and is available from available_at on.
+type IPEntityStatus string
 
 // IPGroup defines model for IPGroup.
 type IPGroup struct {
@@ -5879,8 +6025,14 @@ type UpdateIPEntityBody struct {
 	// Examples: rack 12
 	Nickname nullable.Nullable[string] `json:"nickname,omitempty"`
 
+	// Note why the entity is reserved, and until when; only for a reserved one
+	Note nullable.Nullable[string] `json:"note,omitempty"`
+
 	// Owner the client to assign the entity to; null releases it
 	Owner nullable.Nullable[UpdateIPEntityBodyOwner] `json:"owner,omitempty"`
+
+	// Status reserved sets an available entity aside; available ends a reservation or a quarantine. The other two follow from owner.
+	Status nullable.Nullable[UpdateIPEntityBodyStatus] `json:"status,omitempty"`
 
 	// V4 the IPv4 part
 	V4 nullable.Nullable[UpdateIPEntityBodyV4] `json:"v4,omitempty"`
@@ -5893,6 +6045,9 @@ type UpdateIPEntityBody struct {
 	// Examples: 100
 	VLAN nullable.Nullable[int32] `json:"vlan,omitempty"`
 }
+
+// UpdateIPEntityBodyStatus defines model for UpdateIPEntityBody.Status.
+type UpdateIPEntityBodyStatus string
 
 // UpdateIPEntityBodyOwner defines model for UpdateIPEntityBodyOwner.
 type UpdateIPEntityBodyOwner struct {
@@ -6487,9 +6642,15 @@ type User struct {
 
 // Utilization defines model for Utilization.
 type Utilization struct {
-	// Free the number of entities that are not assigned
+	// Free the number of available entities
 	Free             int64       `json:"free"`
 	LargestFreeBlock LargestFree `json:"largest_free_block"`
+
+	// Quarantined the number of quarantined entities
+	Quarantined int64 `json:"quarantined"`
+
+	// Reserved the number of reserved entities
+	Reserved int64 `json:"reserved"`
 
 	// Used the number of assigned entities
 	Used int64 `json:"used"`
@@ -7651,12 +7812,18 @@ type ListIPEntitiesParams struct {
 	// ServerID Only items with this value of server_id.
 	ServerID *int64 `form:"server_id,omitempty" json:"server_id,omitempty"`
 
+	// Status Only items with this value of status.
+	Status *ListIPEntitiesParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
 	// VLAN Only items with this value of vlan.
 	VLAN *int32 `form:"vlan,omitempty" json:"vlan,omitempty"`
 }
 
 // ListIPEntitiesParamsSort defines parameters for ListIPEntities.
 type ListIPEntitiesParamsSort string
+
+// ListIPEntitiesParamsStatus defines parameters for ListIPEntities.
+type ListIPEntitiesParamsStatus string
 
 // CreateIPEntityParams defines parameters for CreateIPEntity.
 type CreateIPEntityParams struct {
@@ -23027,6 +23194,18 @@ func NewListIPEntitiesRequest(server string, params *ListIPEntitiesParams) (*htt
 		if params.ServerID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "server_id", *params.ServerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -95,9 +95,10 @@ func (s *Service) allocations() []rest.Route {
 	}
 }
 
-// assigned has the members of an entity that an allocation changes, for its record.
-type assigned struct {
-	Owner *Owner `json:"owner"`
+// ownership has the members of an entity that an allocation changes, for its record.
+type ownership struct {
+	Status string `json:"status"`
+	Owner  *Owner `json:"owner"`
 }
 
 func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) ([]IPEntity, error) {
@@ -133,8 +134,8 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 				Kind:    "entity",
 				Action:  "allocated",
 				Targets: []pg.Target{entities[i].target()},
-				Before:  assigned{},
-				After:   assigned{entities[i].Owner},
+				Before:  ownership{Status: available},
+				After:   ownership{entities[i].Status, entities[i].Owner},
 			},
 		)
 	}

@@ -38,6 +38,10 @@ type IPEntity struct {
 	V4            *V4      `json:"v4,omitempty" db:"v4_" doc:"the IPv4 part"`
 	V6            *V6      `json:"v6,omitempty" db:"v6_" doc:"the IPv6 part"`
 
+	Status      string          `json:"status" db:"status" ext:"true" enum:"available,assigned,reserved,quarantined" doc:"available: can be allocated. assigned: has an owner. reserved: set aside, as note says. quarantined: was released, and is available from available_at on."`
+	Note        *string         `json:"note,omitempty" db:"note" ext:"true" doc:"why the entity is reserved, and until when"`
+	AvailableAt *rest.Timestamp `json:"available_at,omitempty" db:"available_at" ext:"true" doc:"when the quarantine ends"`
+
 	Fields []field.ShownField `json:"fields,omitzero" doc:"with include=fields"`
 
 	First    netip.Addr `json:"-" db:"first_address"` // for sorting
@@ -116,9 +120,12 @@ type ipEntityBody struct {
 		RangeEnd *ipText `json:"range_end" format:"ipv6" doc:"the address itself: IPv6 has prefixes instead of ranges"`
 		Gateway  *ipText `json:"gateway" db:"gateway" alias:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_" doc:"the IPv6 part"`
+	Status string  `json:"status" db:"status" ext:"true" enum:"available,assigned,reserved,quarantined" doc:"reserved sets an available entity aside; available ends a reservation or a quarantine. The other two follow from owner."`
+	Note   *string `json:"note" db:"note" ext:"true" max:"1000" doc:"why the entity is reserved, and until when; only for a reserved one"`
 
-	v4 v4Space
-	v6 v6Space
+	v4     v4Space
+	v6     v6Space
+	before *ipEntityBody // the stored entity; a new one was available
 }
 
 // fullV4 has the address and the range end of an entity's v4 in one text.
@@ -208,11 +215,12 @@ func (s *Service) ipEntities() []rest.Route {
 				"owner_id":      "owner_id",
 				"owner_missing": "owner_missing",
 				"server_id":     "owner_server_id",
+				"status":        "status",
 				"vlan":          "vlan",
 			},
 		},
 		Lock:   lockScopes,
-		Check:  s.checkOwner,
+		Check:  s.checkEntity,
 		Insert: insertEntity,
 		Update: updateEntity,
 		Delete: deleteEntity,
@@ -244,7 +252,7 @@ func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, er
 	err = b.writeWithoutOverlap(ctx, tx, 0, func() error {
 		return tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id)
 	})
-	if err != nil || b.Owner.ID == nil {
+	if err != nil {
 		return id, err
 	}
 	return id, b.assign(ctx, tx, id)
@@ -291,26 +299,6 @@ func (b *ipEntityBody) fullIP() string {
 	default:
 		return string(*b.V4.Address)
 	}
-}
-
-// assign sets the owner of the entity to that of the body, or ends the assignment if the body has none.
-func (b *ipEntityBody) assign(ctx context.Context, tx *pg.Tx, id int64) error {
-	var err error
-	if o := b.Owner; o.ID == nil {
-		_, err = tx.Exec(ctx, "DELETE FROM ip_assignment WHERE entity_id = $1", id)
-	} else {
-		_, err = tx.Exec(ctx, `
-			INSERT INTO ip_assignment AS a (entity_id, group_id, owner_id, server_id, server_name) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (entity_id) DO UPDATE SET owner_id = EXCLUDED.owner_id,
-				owner_name = CASE WHEN a.owner_id = EXCLUDED.owner_id THEN a.owner_name ELSE EXCLUDED.owner_name END,
-				owner_missing = a.owner_missing AND a.owner_id = EXCLUDED.owner_id,
-				server_id = EXCLUDED.server_id, server_name = EXCLUDED.server_name`,
-			id, b.Group, o.ID, o.Server.ID, o.Server.Name)
-	}
-	if err != nil {
-		return fmt.Errorf("assign IP entity %d: %w", id, err)
-	}
-	return nil
 }
 
 // writeWithoutOverlap runs write, which inserts or updates the entity (id is 0 for a new one). The exclusion constraints

@@ -40,7 +40,7 @@ func TestIPEntityForms(t *testing.T) {
 			`"name":"203.0.113.100-203.0.113.110","address":"203.0.113.100","full_ip":"203.0.113.100-203.0.113.110","siblings_count":0,"group":{"id":1,"name":"Berlin"},"v4":{"address":"203.0.113.100","full":"203.0.113.100-203.0.113.110","range_end":"203.0.113.110"}`},
 	} {
 		created := c.Do("POST", "/entity", `{"group": {"id": 1}, `+form.body+`}`).Want(200)
-		if want := fmt.Sprintf(`{"id":%d,%s}`+"\n", created.ID(), form.want); created.Text != want {
+		if want := fmt.Sprintf(`{"id":%d,%s,"status":"available"}`+"\n", created.ID(), form.want); created.Text != want {
 			t.Errorf("%s: got\n%s, want\n%s", form.body, created.Text, want)
 		}
 		// A view that is sent back changes nothing.

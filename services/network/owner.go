@@ -12,14 +12,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
-// checkOwner refuses a new owner that is no client, and keeps the client from being deleted until the commit.
-func (s *Service) checkOwner(ctx context.Context, tx *pg.Tx, _ int64, before, b *ipEntityBody) error {
-	if b.Owner.ID == nil || before != nil && before.Owner.ID != nil && *before.Owner.ID == *b.Owner.ID {
-		return nil
-	}
-	return s.clients.Hold(ctx, tx, *b.Owner.ID, "/owner/id")
-}
-
 // scopeToClient limits a client to the entities that are assigned to it.
 func scopeToClient(ctx context.Context) []pg.Condition {
 	client := principal.From(ctx).Client()

@@ -212,7 +212,7 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	var count int
 	var first []int64
 	err := tx.QueryRow(ctx, "SELECT count(*), coalesce((array_agg(entity_id ORDER BY entity_id))[:$2], '{}') FROM ip_assignment "+
-		"WHERE entity_id = ANY ($1)", ids, maxNamed).
+		"WHERE entity_id = ANY ($1) AND owner_id IS NOT NULL", ids, maxNamed).
 		Scan(&count, &first)
 	if err != nil {
 		return fmt.Errorf("find assigned entities: %w", err)

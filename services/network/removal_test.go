@@ -50,17 +50,17 @@ func TestRemoval(t *testing.T) {
 			t.Errorf("got the counts %s, want %s in them", got, want)
 		}
 	}
-	counts(`"free":545,"largest_free_block":{"v4":"192.0.2.0/24","v6":"2001:db8::/64"}`)
+	counts(`"free":545,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"192.0.2.0/24","v6":"2001:db8::/64"}`)
 	removed(`{"from": "192.0.2.0", "to": "192.0.2.127"}`, 128)
 	counts(`"entitiesCount":417`)
-	counts(`"free":417,"largest_free_block":{"v4":"192.0.2.128/25"`)
+	counts(`"free":417,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"192.0.2.128/25"`)
 	removed(`{"prefix": "2001:db8::/56"}`, 256)
 	removed(`{"prefix": "10.0.0.0/25"}`, 16)
 	removed(`{"ids": [{"id": 129}, 130, 131]}`, 3)
 	removed(`{"ids": [577]}`, 1)
 	removed(`{"from": "0.0.0.0", "to": "255.255.255.255"}`, 125+16)
 	counts(`"entitiesCount":0`)
-	counts(`"used":0,"free":0,"largest_free_block":{}`)
+	counts(`"used":0,"free":0,"reserved":0,"quarantined":0,"largest_free_block":{}`)
 	if n := len(names(c.Do("GET", "/entity?group_id=2", nil))); n != 32 {
 		t.Errorf("got %d entities of another group, want 32", n)
 	}

@@ -21,7 +21,7 @@ import (
 // or a name of an owner or server.
 func searchEntities(ctx context.Context, query url.Values) []pg.Source {
 	owned := query.Has("owner") || query.Has("owner_id") || principal.From(ctx).Client() != 0 // clients see only their own entities
-	q, view := query.Get("q"), chooseView(query, owned)
+	q, from := query.Get("q"), chooseSources(query, owned)
 	found := searchAddresses(q)
 	switch {
 	case found == nil && q != "":
@@ -30,32 +30,50 @@ func searchEntities(ctx context.Context, query url.Values) []pg.Source {
 			found[1].View = ownerView
 		}
 		found = append(found, searchBeginning(q)...)
-	case found == nil && view != "":
-		found = []pg.Source{{}}
+	case found == nil:
+		return from
 	}
-	for i := range found {
-		if found[i].View == "" {
-			found[i].View = view
+	if from == nil {
+		return found
+	}
+	var all []pg.Source
+	for _, f := range found {
+		for _, source := range from {
+			all = append(all, pg.Source{View: source.View, Where: slices.Concat(f.Where, source.Where)})
 		}
 	}
-	return found
+	return all
 }
 
 const (
 	ownerView = "ip_entity_of_owner"
 	freeView  = "ip_entity_free"
+	heldView  = "ip_entity_held"
 )
 
-// chooseView returns the view whose indexes fit the filters, or nothing for the view of all entities.
-func chooseView(query url.Values, owned bool) string {
+// The rows of heldView by status. Each condition is that of an index.
+var (
+	reservedRows = pg.Source{View: heldView, Where: []pg.Condition{{SQL: "released_until IS NULL"}}}
+	releasedRows = pg.Source{View: heldView, Where: []pg.Condition{{SQL: "released_until IS NOT NULL"}}}
+)
+
+// chooseSources returns the views whose indexes fit the filters, or nothing for the view of all entities.
+func chooseSources(query url.Values, owned bool) []pg.Source {
 	sort := strings.TrimPrefix(query.Get("sort"), "-")
-	switch {
-	case query.Get("assigned") == "false" && sort != "name" && (sort != "address" || query.Has("group_id")):
-		return freeView
-	case owned && sort != "address":
-		return ownerView
+	byIndex := sort != "name" && (sort != "address" || query.Has("group_id"))
+	switch status := query.Get("status"); {
+	case status == quarantined:
+		return []pg.Source{releasedRows}
+	case status == reserved && (sort != "address" || query.Has("group_id")):
+		return []pg.Source{reservedRows}
+	case status == available && byIndex:
+		return []pg.Source{{View: freeView}, releasedRows}
+	case query.Get("assigned") == "false" && byIndex:
+		return []pg.Source{{View: freeView}, reservedRows, releasedRows}
+	case query.Has("owner_missing") || owned && sort != "address":
+		return []pg.Source{{View: ownerView}}
 	default:
-		return ""
+		return nil
 	}
 }
 

@@ -23,6 +23,7 @@ type entityModel struct {
 	gateway, v6Gateway string
 	nickname, billing  string
 	vlan, owner        int
+	note               string // of a reserved entity
 }
 
 // An entity that is read and sent back stays as it is. With one member changed, in either spelling or in both, only that
@@ -101,7 +102,9 @@ func drawEntity(t *rapid.T) (e entityModel) {
 	e.nickname = rapid.SampledFrom([]string{"", "rack 12"}).Draw(t, "nickname")
 	e.billing = rapid.SampledFrom([]string{"", "IP-1"}).Draw(t, "billing id")
 	e.vlan = rapid.SampledFrom([]int{0, 7}).Draw(t, "vlan")
-	e.owner = rapid.SampledFrom([]int{0, 17}).Draw(t, "owner")
+	if e.owner = rapid.SampledFrom([]int{0, 17}).Draw(t, "owner"); e.owner == 0 {
+		e.note = rapid.SampledFrom([]string{"", "router"}).Draw(t, "note")
+	}
 	return e
 }
 
@@ -166,7 +169,13 @@ func (e *entityModel) answer() map[string]any {
 	}
 	some(shown, "billing_id", e.billing)
 	some(shown, "vlan", e.vlan)
+	shown["status"] = "available"
+	if e.note != "" {
+		shown["status"], shown["note"] = "reserved", e.note
+	}
 	if e.owner > 0 {
+		shown["status"] = "assigned"
+		delete(shown, "note")
 		shown["owner"] = map[string]any{
 			"id":     e.owner,
 			"name":   fmt.Sprint("Client ", e.owner),
@@ -216,6 +225,10 @@ func (e *entityModel) changes() (all []modelChange) {
 		map[string]any{"id": 18, "name": "Client 18", "server": map[string]any{"id": 4, "name": "fra1-s4"}},
 		"owner",
 	)
+	if e.note != "" {
+		add(func(e *entityModel) { e.note = "switch" }, "switch", "note")
+		add(func(e *entityModel) { e.note = "" }, "available", "status")
+	}
 	full := []string{"v4.full", "full_ip"}
 	switch first, last := e.v4.From(), e.v4.To(); {
 	case !e.v4.IsValid():

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
@@ -32,6 +33,9 @@ type series struct {
 	VLAN          *int32  `json:"vlan" min:"1" max:"4094" example:"100"`
 	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"the difference between the VLANs of two adjacent entities; default 0" example:"0"`
 
+	Status *string `json:"status" enum:"available,reserved" example:"available" doc:"the status of all entities; default available"`
+	Note   *string `json:"note" max:"1000" doc:"why the entities are reserved, and until when"`
+
 	step       *big.Int // addresses in each entity
 	bits       *int
 	mask       *int
@@ -46,12 +50,18 @@ type series struct {
 
 // Resolve checks the members, and computes the entities.
 func (s *series) Resolve(invalid *problem.Fields) {
+	if s.Note != nil && !s.isReserved() {
+		invalid.Add("/note", "conflict", "can only be set where status is reserved")
+	}
 	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readSubnet, s.layOut, s.numberVLANs} {
 		if check(invalid); len(*invalid) > 0 {
 			return
 		}
 	}
 }
+
+// isReserved reports whether the entities are created with the status reserved.
+func (s *series) isReserved() bool { return s.Status != nil && *s.Status == reserved }
 
 func (s *series) readSpan(invalid *problem.Fields) {
 	if s.read(invalid); len(*invalid) == 0 {
@@ -202,6 +212,13 @@ func (f *family) addressAt(n *big.Int) netip.Addr {
 // maxTargets is the number of entities that the record of a bulk operation names.
 const maxTargets = 100
 
+// seriesRecord is the record of a bulk creation in the log.
+type seriesRecord struct {
+	rest.Bulk
+	Status *string `json:"status,omitempty"`
+	Note   *string `json:"note,omitempty"`
+}
+
 type seriesRequest struct {
 	Group int64 `path:"*"`
 	Body  rest.Body[series]
@@ -244,36 +261,37 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 			return created, err
 		}
 	}
-	var some []int64
-	err = tx.QueryRow(
-		ctx,
-		s.family.writeSQL(`
-		WITH made AS (
-			INSERT INTO ip_entity (group_id, vlan, {v}_first, {v}_last, {v}_bits, {v}_router, v4_mask)
-			SELECT $1, vlan, first, last, $5, $6, $7
-			FROM unnest($2::inet[], $3::inet[], $4::int[]) WITH ORDINALITY AS item (first, last, vlan, n) ORDER BY n
-			RETURNING id)
-		SELECT count(*), min(id), max(id), (array_agg(id ORDER BY id))[:$8] FROM made`),
-		req.Group,
-		s.firstAddresses,
-		s.lastAddresses,
-		s.vlans,
-		s.bits,
-		s.gateway,
-		s.mask,
-		maxTargets,
-	).Scan(&created.Count, &created.First, &created.Last, &some)
+	ids, err := s.insert(ctx, tx, req.Group)
 	if err != nil {
 		return created, fmt.Errorf("create %d IP entities: %w", len(s.firstAddresses), err)
 	}
-	entities, err := entityView.GetMany(ctx, tx, some)
+	created = rest.Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}
+	entities, err := entityView.GetMany(ctx, tx, ids[:min(len(ids), maxTargets)])
 	if err != nil {
 		return created, fmt.Errorf("read the created entities: %w", err)
 	}
-	record := pg.Record{Kind: "entity", Action: pg.Created, After: created}
+	record := pg.Record{Kind: "entity", Action: pg.Created, After: seriesRecord{created, s.Status, s.Note}}
 	for i := range entities {
 		record.Targets = append(record.Targets, entities[i].target())
 	}
 	tx.Record(record)
 	return created, nil
+}
+
+// insert inserts the entities and returns their ids in ascending order.
+func (s *series) insert(ctx context.Context, tx *pg.Tx, group int64) ([]int64, error) {
+	rows, err := tx.Query(ctx, s.family.writeSQL(`
+		INSERT INTO ip_entity (group_id, vlan, {v}_first, {v}_last, {v}_bits, {v}_router, v4_mask)
+		SELECT $1, vlan, first, last, $5, $6, $7
+		FROM unnest($2::inet[], $3::inet[], $4::int[]) WITH ORDINALITY AS item (first, last, vlan, n) ORDER BY n
+		RETURNING id`), group, s.firstAddresses, s.lastAddresses, s.vlans, s.bits, s.gateway, s.mask)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err == nil && s.isReserved() {
+		_, err = tx.Exec(ctx, "INSERT INTO ip_assignment (entity_id, group_id, note) SELECT unnest($1::bigint[]), $2, $3", ids, group, s.Note)
+	}
+	slices.Sort(ids)
+	return ids, err
 }

@@ -12,7 +12,9 @@ import (
 // Utilization counts the used and free entities of a group.
 type Utilization struct {
 	Used             int64       `json:"used" doc:"the number of assigned entities"`
-	Free             int64       `json:"free" doc:"the number of entities that are not assigned"`
+	Free             int64       `json:"free" doc:"the number of available entities"`
+	Reserved         int64       `json:"reserved" ext:"true" doc:"the number of reserved entities"`
+	Quarantined      int64       `json:"quarantined" ext:"true" doc:"the number of quarantined entities"`
 	LargestFreeBlock LargestFree `json:"largest_free_block" doc:"the largest prefix that can be allocated: a free entity, or up to 1,024 free addresses that fill it; of several, the lowest"`
 }
 
@@ -35,10 +37,12 @@ func (s *Service) utilization() rest.Route {
 
 // utilizationSQL reads all counts in one snapshot, with the deltas that are not folded yet.
 var utilizationSQL = `
-	SELECT entities_count - free, free, (` + v4.writeSQL(freeBlockSQL) + `), (` + v6.writeSQL(freeBlockSQL) + `)
+	SELECT entities_count - free - held.reserved - held.quarantined, free, held.reserved, held.quarantined, (` + v4.writeSQL(freeBlockSQL) + `), (` + v6.writeSQL(freeBlockSQL) + `)
 	FROM ip_group_view CROSS JOIN (
 		SELECT coalesce((SELECT free FROM ip_free_count WHERE group_id = $1), 0)
 			+ coalesce((SELECT sum(free) FROM ip_free_delta WHERE group_id = $1), 0)::bigint AS free) counted
+	CROSS JOIN (SELECT count(*) FILTER (WHERE available_at IS NULL) AS reserved, count(*) FILTER (WHERE available_at IS NOT NULL) AS quarantined
+		FROM ip_assignment WHERE group_id = $1 AND owner_id IS NULL) held
 	WHERE id = $1`
 
 // freeBlockSQL finds the largest free prefix, the lowest of several: a free entity, or a block that the free addresses
@@ -56,7 +60,7 @@ const freeBlockSQL = `
 
 func (s *Service) findUtilization(ctx context.Context, req rest.Item) (u Utilization, err error) {
 	var blocks struct{ v4, v6 *netip.Prefix }
-	err = s.db.QueryRow(ctx, utilizationSQL, req.ID).Scan(&u.Used, &u.Free, &blocks.v4, &blocks.v6)
+	err = s.db.QueryRow(ctx, utilizationSQL, req.ID).Scan(&u.Used, &u.Free, &u.Reserved, &u.Quarantined, &blocks.v4, &blocks.v6)
 	u.LargestFreeBlock = LargestFree{prefixOrAddress(blocks.v4), prefixOrAddress(blocks.v6)}
 	return u, err
 }

@@ -28,24 +28,24 @@ func TestUtilization(t *testing.T) {
 			t.Errorf("got %s, want %s", got, text)
 		}
 	}
-	want(`{"used":0,"free":0,"largest_free_block":{}}`)
+	want(`{"used":0,"free":0,"reserved":0,"quarantined":0,"largest_free_block":{}}`)
 	c.Do("POST", "/group/1/entity/bulk", `{"from": "10.0.0.1", "to": "10.0.0.40"}`).Want(200)
-	want(`{"used":0,"free":40,"largest_free_block":{"v4":"10.0.0.16/28"}}`)
+	want(`{"used":0,"free":40,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"10.0.0.16/28"}}`)
 	c.Do("POST", "/group/1/allocate", `{"count": 17, "owner": {"id": 1}}`).Want(200)
-	want(`{"used":17,"free":23,"largest_free_block":{"v4":"10.0.0.24/29"}}`)
+	want(`{"used":17,"free":23,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"10.0.0.24/29"}}`)
 	c.Do("POST", "/entity", `{"group": 1, "v4": {"address": "10.0.0.48", "range_end": "10.0.0.79"}, "v6_address": "2001:db8::7"}`).
 		Want(200)
 		// a range is not a block
-	want(`{"used":17,"free":24,"largest_free_block":{"v4":"10.0.0.24/29","v6":"2001:db8::7"}}`)
+	want(`{"used":17,"free":24,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"10.0.0.24/29","v6":"2001:db8::7"}}`)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.1.0/24"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "address": "10.0.2.0/23"}`).Want(200)
 	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:db8:1::/64"}`).Want(200)
-	want(`{"used":17,"free":27,"largest_free_block":{"v4":"10.0.2.0/23","v6":"2001:db8:1::/64"}}`)
+	want(`{"used":17,"free":27,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"10.0.2.0/23","v6":"2001:db8:1::/64"}}`)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
 	c.Do("POST", "/group/2/entity/bulk", `{"from": "10.0.0.1", "to": "10.0.15.255"}`).Want(200)
 	if got := c.Do("GET", "/group/2/utilization", nil).
 		Want(200).
-		Text; got != `{"used":0,"free":4095,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
+		Text; got != `{"used":0,"free":4095,"reserved":0,"quarantined":0,"largest_free_block":{"v4":"10.0.4.0/22"}}`+"\n" { // one call allocates no more
 		t.Errorf("got %s, want 4095 free entities and the largest free block 10.0.4.0/22", got)
 	}
 	c.Do("GET", "/group/9/utilization", nil).Want(404)

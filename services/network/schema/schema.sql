@@ -215,7 +215,7 @@ CREATE TABLE forward_type (
 
 CREATE TABLE ip_assignment (
 	entity_id bigint NOT NULL,
-	owner_id bigint NOT NULL,
+	owner_id bigint,
 	owner_name text,
 	server_id bigint,
 	server_name text,
@@ -224,17 +224,26 @@ CREATE TABLE ip_assignment (
 	entity_name text NOT NULL,
 	vlan integer,
 	owner_missing boolean NOT NULL DEFAULT false,
+	note text,
+	available_at timestamp with time zone,
 	CONSTRAINT ip_assignment_pkey PRIMARY KEY (entity_id),
+	CONSTRAINT ip_assignment_status CHECK (CASE WHEN owner_id IS NOT NULL THEN note IS NULL AND available_at IS NULL ELSE num_nonnulls(owner_name, server_id, server_name) = 0 AND NOT owner_missing AND num_nonnulls(note, available_at) <= 1 END),
 	CONSTRAINT ip_assignment_of_entity FOREIGN KEY (group_id, entity_id) REFERENCES ip_entity(group_id, id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER TABLE ip_assignment ALTER COLUMN search SET STATISTICS 1000;
+CREATE INDEX ip_assignment_by_available_at ON ip_assignment (available_at, group_id, entity_id) WHERE available_at IS NOT NULL;
 CREATE INDEX ip_assignment_by_owner ON ip_assignment (owner_id, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_name ON ip_assignment (owner_id, entity_name, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_vlan ON ip_assignment (owner_id, vlan, entity_id) WHERE vlan IS NOT NULL;
 CREATE INDEX ip_assignment_by_server ON ip_assignment (server_id) WHERE server_id IS NOT NULL;
 CREATE INDEX ip_assignment_missing ON ip_assignment (entity_id) WHERE owner_missing;
 CREATE INDEX ip_assignment_pieces ON ip_assignment USING gin (pieces(search)) WHERE search IS NOT NULL;
+CREATE INDEX ip_assignment_reserved ON ip_assignment (entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
+CREATE INDEX ip_assignment_reserved_by_group ON ip_assignment (group_id, entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
+CREATE INDEX ip_assignment_reserved_by_name ON ip_assignment (entity_name, entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
 CREATE INDEX ip_assignment_search ON ip_assignment USING gin (search gin_trgm_ops) WHERE search IS NOT NULL;
+CREATE TRIGGER ip_assignment_claimed BEFORE UPDATE OF owner_id ON ip_assignment FOR EACH ROW WHEN (old.owner_id IS NULL AND new.owner_id IS NOT NULL) EXECUTE FUNCTION ip_assignment_claimed(); -- schema/functions/ip_assignment_claimed.sql
+CREATE TRIGGER ip_assignment_kept BEFORE DELETE ON ip_assignment FOR EACH ROW WHEN (old.owner_id IS NULL AND (old.available_at IS NULL OR old.available_at > now())) EXECUTE FUNCTION ip_assignment_kept(); -- schema/functions/ip_assignment_kept.sql
 CREATE TRIGGER ip_assignment_of_entity BEFORE INSERT ON ip_assignment FOR EACH ROW EXECUTE FUNCTION ip_assignment_of_entity(); -- schema/functions/ip_assignment_of_entity.sql
 CREATE TRIGGER ip_free_assigned AFTER INSERT ON ip_assignment REFERENCING NEW TABLE AS assigned FOR EACH STATEMENT EXECUTE FUNCTION ip_free_assigned(); -- schema/functions/ip_free_assigned.sql
 CREATE TRIGGER ip_free_released AFTER DELETE ON ip_assignment REFERENCING OLD TABLE AS released FOR EACH STATEMENT EXECUTE FUNCTION ip_free_released(); -- schema/functions/ip_free_released.sql
@@ -461,6 +470,31 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	v6_last inet
 --	v6_scope bigint
 --	owner_missing boolean
+--	status text
+
+-- VIEW ip_entity_held: schema/views/ip_entity_held.sql
+--	id bigint
+--	group_id bigint
+--	first_address inet
+--	assigned boolean
+--	owner_id bigint
+--	owner_server_id bigint
+--	owner_search text
+--	name text
+--	billing_id text
+--	vlan integer
+--	search text
+--	v4_span int8range
+--	v6_span numrange
+--	v4_first inet
+--	v4_last inet
+--	v4_scope bigint
+--	v6_first inet
+--	v6_last inet
+--	v6_scope bigint
+--	owner_missing boolean
+--	released_until timestamp with time zone
+--	status text
 
 -- VIEW ip_entity_of_owner: schema/views/ip_entity_of_owner.sql
 --	id bigint
@@ -482,6 +516,8 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	v6_scope bigint
 --	assigned boolean
 --	owner_missing boolean
+--	status text
+--	first_address inet
 
 -- VIEW ip_entity_view: schema/views/ip_entity_view.sql
 --	id bigint
@@ -523,6 +559,9 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	first_address inet
 --	assigned boolean
 --	owner_missing boolean
+--	status text
+--	note text
+--	available_at timestamp with time zone
 
 -- VIEW ip_free_chunked: schema/views/ip_free_chunked.sql
 --	group_id bigint

@@ -9,7 +9,11 @@ SELECT e.id, e.version, e.name, e.nickname, e.billing_id, e.vlan, e.full_ip, e.s
 	a.search AS owner_search,
 	e.v4_first, e.v4_last, e.v4_scope, e.v6_first, e.v6_last, e.v6_scope,
 	CASE WHEN e.v4_bits IS NULL AND e.v4_last > e.v4_first THEN host(e.v4_last) END AS v4_given_range_end,
-	coalesce(e.v4_first, e.v6_first) AS first_address, a.entity_id IS NOT NULL AS assigned, a.owner_missing
+	coalesce(e.v4_first, e.v6_first) AS first_address, a.owner_id IS NOT NULL AS assigned,
+	CASE WHEN a.owner_id IS NOT NULL THEN a.owner_missing END AS owner_missing,
+	CASE WHEN a.entity_id IS NULL THEN 'available' WHEN a.owner_id IS NOT NULL THEN 'assigned' WHEN a.available_at IS NULL THEN 'reserved'
+		WHEN a.available_at > now() THEN 'quarantined' ELSE 'available' END AS status,
+	a.note, CASE WHEN a.available_at > now() THEN a.available_at END AS available_at
 FROM ip_entity e
 LEFT JOIN ip_group g ON g.id = e.group_id -- LEFT lets the planner leave out what is not asked for
 LEFT JOIN ip_assignment a ON a.entity_id = e.id
