@@ -97,12 +97,15 @@ func (s *Service) findCode(ctx context.Context, req *confirmRequest, challenge s
 		}
 		where, arg = "c.key_id = $1", call.Principal.KeyID
 	}
-	id, idErr := strconv.ParseInt(req.Code, 10, 64)
+	var code *int64 // nil: the challenge stands in its place
+	if id, err := strconv.ParseInt(req.Code, 10, 64); err == nil {
+		code = &id
+	}
 	var o pendingCode
 	err := s.DB.QueryRow(ctx, `
 		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
-		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3 < 0 OR c.id = $3)`, arg, req.Auth, map[bool]int64{true: id, false: -1}[idErr == nil], methodEmail).
+		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3::bigint IS NULL OR c.id = $3)`, arg, req.Auth, code, methodEmail).
 		Scan(
 			&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID,
 			&o.login, &o.verified, &o.secret, &o.token, &o.challenge,

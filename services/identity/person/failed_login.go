@@ -34,7 +34,7 @@ func (d *Directory) CountFailure(ctx context.Context, tx *pg.Tx, owner principal
 		INSERT INTO failed_login AS f (owner_type, owner_id, kind) VALUES ($1, $2, $3)
 		ON CONFLICT (owner_type, owner_id, kind) DO UPDATE SET
 			count = CASE WHEN f.since <= now() - interval '1 day' THEN 1 ELSE f.count + 1 END,
-			since = CASE WHEN f.since <= now() - interval '1 day' OR f.count + 1 = $4 THEN now() ELSE f.since END
+			since = CASE WHEN f.since <= now() - interval '1 day' OR f.count + 1 = $4::bigint THEN now() ELSE f.since END
 		RETURNING count`, owner.Type, owner.ID, kind, mailAfter[kind]).Scan(&count)
 	if err != nil {
 		return fmt.Errorf("count a failed login: %w", err)

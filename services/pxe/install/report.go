@@ -93,7 +93,7 @@ func (s *Installs) applyReport(ctx context.Context, tx *pg.Tx, dhcpServer int64,
 		if err == nil {
 			_, err = tx.Exec(
 				ctx,
-				"UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3 > 0 THEN least($3, 100) ELSE progress END "+
+				"UPDATE install SET step = coalesce(nullif($2, ''), step), progress = CASE WHEN $3::bigint > 0 THEN least($3, 100) ELSE progress END "+
 					"WHERE id = $1",
 				r.ID,
 				r.Step,

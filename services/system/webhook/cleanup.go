@@ -29,10 +29,11 @@ func (d *Dispatcher) DeleteOld(ctx context.Context, days int) error {
 		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery " +
 			"WHERE created_at < now() - make_interval(days => $1) AND status <> 'waiting' LIMIT $2)",
 		"DELETE FROM webhook_delivery WHERE id IN (SELECT id FROM webhook_delivery d WHERE NOT EXISTS (SELECT FROM webhook w " +
-			"WHERE w.id = d.webhook_id) AND $1 > 0 LIMIT $2)",
+			"WHERE w.id = d.webhook_id) AND $1::bigint > 0 LIMIT $2)",
 		// The deliveries of a new event may not be committed yet.
 		"DELETE FROM webhook_event WHERE id IN (SELECT id FROM webhook_event e " +
-			"WHERE at < now() - interval '1 hour' AND $1 > 0 AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
+			"WHERE at < now() - interval '1 hour' AND $1::bigint > 0 " +
+			"AND NOT EXISTS (SELECT FROM webhook_delivery d WHERE d.event_id = e.id) LIMIT $2)",
 	} {
 		err = errors.Join(err, d.deleteInBatches(ctx, statement, days))
 	}

@@ -50,7 +50,7 @@ func (d *Dispatcher) storeOutcomes(ctx context.Context, r receiver, all []delive
 			_, err := tx.Exec(
 				ctx,
 				`UPDATE webhook_delivery SET status = $2, attempts = $3, next_at = now() + $4::interval, tried_at = now(), duration = $5,
-				answer_status = nullif($6, 0), answer = nullif($7, ''), error = nullif($8, '') WHERE id = $1 AND status = 'waiting'`,
+				answer_status = nullif($6::bigint, 0), answer = nullif($7, ''), error = nullif($8, '') WHERE id = $1 AND status = 'waiting'`,
 				one.id,
 				status,
 				one.attempts,
