@@ -20,89 +20,96 @@ import (
 	"github.com/ironplane/ironplane/services/identity/session"
 )
 
-// holder is an account, with what the rules need to know.
-type holder struct {
-	name               string
-	owner              principal.Owner
-	holds              principal.Grants
-	integration        int64 // of a client
-	key, moved, factor int64 // of one that is tried
-	passkey, unmade    int64 // security keys of it: a verified one, and one that it is asked to make
-	options            secondfactor.CreationOptions
-	email              string
-	another            func() int64 // makes such an account, and answers its id
+// testAccount is an account that callers try to change, or whose keys are callers.
+type testAccount struct {
+	name                  string
+	owner                 principal.Owner
+	grants                principal.Grants
+	integration           int64 // the integration of a client
+	key, movedKey, factor int64 // the ids of its items
+	passkey, pending      int64 // its verified security key, and the one that is to be registered
+	options               secondfactor.CreationOptions
+	email                 string
+	create                func() int64 // creates an account like this one, and returns its id
 }
 
-// asker is a key, with what the rules need to know.
-type asker struct {
-	name   string
-	of     *holder
-	bound  *principal.Grants
-	acting bool
-	client *testkit.Client
-	spare  int64 // a key of the account, to be given away
+// caller is a key that tries operations.
+type caller struct {
+	name    string
+	account *testAccount
+	bound   *principal.Grants
+	acting  bool
+	client  *testkit.Client
+	spare   int64 // another key of its account, which it tries to move
 }
 
-// The rules, as behaviour says them and not as the code does.
+// The methods of caller are the rules as the reference states them, and not as the code does.
 
 // effective returns the key's permissions: those of its owner, within its bound.
-func (a *asker) effective() principal.Grants {
+func (a *caller) effective() principal.Grants {
 	if a.bound != nil {
-		return a.of.holds & *a.bound
+		return a.account.grants & *a.bound
 	}
-	return a.of.holds
+	return a.account.grants
 }
 
-func guards(t principal.OwnerType) permission.Permission {
+// permissionFor returns the permission that operations on such accounts need.
+func permissionFor(t principal.OwnerType) permission.Permission {
 	return map[principal.OwnerType]permission.Permission{
 		principal.Admin: permission.UsersAdmins, principal.Client: permission.UsersClients, principal.Integration: permission.SystemIntegrations,
 	}[t]
 }
 
-// reads: the key has the permission to read, or the account is its own.
-func (a *asker) reads(h *holder) bool {
-	return a.of == h || a.effective().Holds(principal.Grant(guards(h.owner.Type), permission.Read))
+// canRead reports whether the key has the permission to read, or the account is its own.
+func (a *caller) canRead(target *testAccount) bool {
+	return a.account == target || a.effective().Holds(principal.Grant(permissionFor(target.owner.Type), permission.Read))
 }
 
-// writes: the key governs the account, and does not belong to an acting session.
-func (a *asker) writes(h *holder) bool { return !a.acting && a.governs(h) }
+// canWrite reports whether the key governs the account, and does not belong to an acting session.
+func (a *caller) canWrite(target *testAccount) bool { return !a.acting && a.governs(target) }
 
-// governs: the key has the permission to write, and every permission of the account. An integration governs only its own
-// clients.
-func (a *asker) governs(h *holder) bool {
+// governs reports whether the key has the permission to write, and every permission of the account. An integration governs only
+// its own clients.
+func (a *caller) governs(target *testAccount) bool {
 	switch {
-	case !a.effective().Holds(principal.Grant(guards(h.owner.Type), permission.Write)) || !a.effective().Holds(h.holds):
+	case !a.effective().Holds(principal.Grant(permissionFor(target.owner.Type), permission.Write)) || !a.effective().Holds(target.grants):
 		return false
-	case a.of.owner.Type == principal.Integration && h.owner.Type == principal.Client:
-		return h.integration == a.of.owner.ID
+	case a.account.owner.Type == principal.Integration && target.owner.Type == principal.Client:
+		return target.integration == a.account.owner.ID
 	}
 	return true
 }
 
-// writesKeys: as governs, and the keys of its own account.
-func (a *asker) writesKeys(h *holder) bool {
-	return !a.acting && a.reads(h) && (a.of == h || a.writes(h))
+// canWriteKeys reports whether the key can write keys of the account: its own, or one that it can write.
+func (a *caller) canWriteKeys(target *testAccount) bool {
+	return !a.acting && a.canRead(target) && (a.account == target || a.canWrite(target))
 }
 
-// registers: a security key of its own account, by a key that is not bound more tightly than the account.
-func (a *asker) registers(h *holder) bool {
-	return !a.acting && a.of == h && h.owner.Type != principal.Integration &&
-		(h.owner.Type == principal.Client || a.effective().Holds(h.holds))
+// canRegister reports whether the key can add a security key. The account must be its own, and an admin's key must have all
+// permissions of the admin.
+func (a *caller) canRegister(target *testAccount) bool {
+	return !a.acting && a.account == target && target.owner.Type != principal.Integration &&
+		(target.owner.Type == principal.Client || a.effective().Holds(target.grants))
 }
 
-func (a *asker) writesFactors(h *holder) bool { return a.reads(h) && a.writes(h) }
-
-// acts: as its own account, and as clients that it may write to.
-func (a *asker) acts(h *holder) bool {
-	return !a.acting && (a.of == h || h.owner.Type == principal.Client && a.writes(h))
+// canWriteFactors reports whether the key can change second factors of the account.
+func (a *caller) canWriteFactors(target *testAccount) bool {
+	return a.canRead(target) && a.canWrite(target)
 }
 
-func (a *asker) grants(more principal.Grants) func(*holder) bool {
-	return func(h *holder) bool { return a.writes(h) && a.effective().Holds(more) }
+// canAct reports whether the key can act as the account: its own, or a client that it can write.
+func (a *caller) canAct(target *testAccount) bool {
+	return !a.acting && (a.account == target || target.owner.Type == principal.Client && a.canWrite(target))
 }
 
-// boundOf returns the bound of a key that this key creates for an account, or sets the value of.
-func (a *asker) boundOf(h *holder, was *principal.Grants) *principal.Grants {
+// canGrant returns the rule for granting these permissions.
+func (a *caller) canGrant(more principal.Grants) func(*testAccount) bool {
+	return func(target *testAccount) bool { return a.canWrite(target) && a.effective().Holds(more) }
+}
+
+// wantBound returns the expected bound of a key that this key creates for an account. If it sets the value of an existing key,
+// before is the bound of that key.
+func (a *caller) wantBound(target *testAccount, before *principal.Grants) *principal.Grants {
 	bound := func(x, y *principal.Grants) *principal.Grants {
 		if x == nil || y == nil {
 			return map[bool]*principal.Grants{true: y, false: x}[x == nil]
@@ -110,11 +117,11 @@ func (a *asker) boundOf(h *holder, was *principal.Grants) *principal.Grants {
 		both := *x & *y
 		return &both
 	}
-	if bound := bound(was, a.bound); a.of == h {
+	if bound := bound(before, a.bound); a.account == target {
 		return bound
 	}
 	grants := a.effective()
-	return bound(bound(was, a.bound), &grants)
+	return bound(bound(before, a.bound), &grants)
 }
 
 // attempt is an operation to try, with the rule that decides whether it succeeds.
@@ -122,10 +129,10 @@ type attempt struct {
 	label        string
 	method, path string
 	body         any
-	may          func(*holder) bool
-	writers      bool   // are told what is wrong, and may not either
-	undo         func() // what was done
-	look         func(*testkit.Response)
+	isAllowed    func(*testAccount) bool
+	isValidated  bool   // a caller that can write gets a 422
+	undo         func() // reverts the operation
+	check        func(*testkit.Response)
 }
 
 // No account extends its own rights. For each key and each account, creating, granting, resetting, linking and editing
@@ -136,33 +143,33 @@ func TestEscalation(t *testing.T) {
 	e := &escalation{t: t, p: p, root: c}
 	e.makeAccounts()
 	tried, done := 0, 0
-	for _, a := range e.askers {
-		for _, h := range append(e.targets, a.of) {
-			for _, try := range e.attempts(a, h) {
-				answer := a.client.Do(try.method, try.path, try.body)
+	for _, a := range e.callers {
+		for _, target := range append(e.targets, a.account) {
+			for _, try := range e.attempts(a, target) {
+				response := a.client.Do(try.method, try.path, try.body)
 				tried++
-				switch may := try.may(h); {
-				case may && answer.Status == http.StatusOK, may && answer.Status == http.StatusFound:
+				switch allowed := try.isAllowed(target); {
+				case allowed && response.Status == http.StatusOK, allowed && response.Status == http.StatusFound:
 					done++
-					if try.look != nil {
-						try.look(answer)
+					if try.check != nil {
+						try.check(response)
 					}
 					if try.undo != nil {
 						try.undo()
 					}
-				case !may && (answer.Status == http.StatusForbidden || answer.Status == http.StatusNotFound):
-				case !may && try.writers && a.writesFactors(h) && answer.Status == http.StatusUnprocessableEntity:
+				case !allowed && (response.Status == http.StatusForbidden || response.Status == http.StatusNotFound):
+				case !allowed && try.isValidated && a.canWriteFactors(target) && response.Status == http.StatusUnprocessableEntity:
 				default:
 					t.Errorf(
-						"%s, which can %s, tries to %s %s, which holds %s: got %d, want it allowed %t: %s",
+						"%s, with %s, tries to %s %s, with %s: got %d, want it allowed %t: %s",
 						a.name,
 						describeGrants(a.effective()),
 						try.label,
-						h.name,
-						describeGrants(h.holds),
-						answer.Status,
-						may,
-						answer.Text,
+						target.name,
+						describeGrants(target.grants),
+						response.Status,
+						allowed,
+						response.Text,
 					)
 				}
 			}
@@ -173,17 +180,19 @@ func TestEscalation(t *testing.T) {
 	}
 }
 
+// escalation holds the accounts and callers of TestEscalation.
 type escalation struct {
 	t       *testing.T
 	p       *product.Product
 	root    *testkit.Client
 	count   int
-	askers  []*asker
-	targets []*holder
+	callers []*caller
+	targets []*testAccount
 }
 
-// holding returns the permissions to read and to write these leaves, or what a leaf names in particular.
-func holding(leaves ...string) (g principal.Grants) {
+// grantsOf returns the rights to read and to write these permissions. A permission with an access, such as "users.admins read",
+// is only that right.
+func grantsOf(leaves ...string) (g principal.Grants) {
 	for _, leaf := range leaves {
 		if strings.Contains(leaf, " ") {
 			g |= principal.ParseGrants([]string{leaf})
@@ -194,195 +203,198 @@ func holding(leaves ...string) (g principal.Grants) {
 	return g
 }
 
-// account creates an account with these permissions, which can sign in.
-func (e *escalation) account(kind principal.OwnerType, name string, holds principal.Grants) *holder {
+// newAccount creates an account with these permissions.
+func (e *escalation) newAccount(kind principal.OwnerType, name string, grants principal.Grants) *testAccount {
 	e.t.Helper()
-	h := &holder{name: name, owner: principal.Owner{Type: kind}}
-	h.another = func() int64 {
+	target := &testAccount{name: name, owner: principal.Owner{Type: kind}}
+	target.create = func() int64 {
 		e.t.Helper()
 		e.count++
-		h.email = path("e%d@example.com", e.count)
+		target.email = path("e%d@example.com", e.count)
 		body := map[principal.OwnerType]any{principal.Integration: map[string]any{"name": path("%s %d", name, e.count)},
-			principal.Client: order(h.email),
-			principal.Admin:  map[string]any{"email": h.email, "password": ""}}[kind]
+			principal.Client: order(target.email),
+			principal.Admin:  map[string]any{"email": target.email, "password": ""}}[kind]
 		return e.root.Do("POST", "/"+string(kind), body).Want(200).ID()
 	}
-	h.owner.ID = h.another()
-	if holds != 0 {
-		e.raise(h, holds)
+	target.owner.ID = target.create()
+	if grants != 0 {
+		e.grant(target, grants)
 	}
-	return h
+	return target
 }
 
-func (e *escalation) raise(h *holder, holds principal.Grants) {
+// grant sets the permissions of an account.
+func (e *escalation) grant(target *testAccount, grants principal.Grants) {
 	e.t.Helper()
-	h.holds = holds
-	e.root.Do("PATCH", h.owner.URL()+"/permission", principal.SetOf(holds)).Want(200)
-	if h.owner.Type == principal.Integration {
-		producttest.AwaitConsumers(e.t, e.p) // identity goes by what it has heard
+	target.grants = grants
+	e.root.Do("PATCH", target.owner.URL()+"/permission", principal.SetOf(grants)).Want(200)
+	if target.owner.Type == principal.Integration {
+		producttest.AwaitConsumers(e.t, e.p) // identity uses its copy of an integration's permissions
 	}
 }
 
-// keyBy lets maker create a key of an account.
-func (e *escalation) keyBy(maker *testkit.Client, h *holder) (int64, *testkit.Client) {
+// createKey lets maker create a key of an account.
+func (e *escalation) createKey(maker *testkit.Client, target *testAccount) (int64, *testkit.Client) {
 	e.t.Helper()
 	key := testkit.Decode[keys.APIKey](
-		maker.Do("POST", "/auth/key", map[string]any{"name": "made", "owner": map[string]any{"url": h.owner.URL()}}).Want(200),
+		maker.Do("POST", "/auth/key", map[string]any{"name": "test", "owner": map[string]any{"url": target.owner.URL()}}).Want(200),
 	)
 	return key.ID, e.root.WithKey(key.Key)
 }
 
-// asking adds a key of the account, which the first admin creates, to the askers.
-func (e *escalation) asking(h *holder) *asker {
+// addCaller adds a key of the account, which the first admin creates, to the callers.
+func (e *escalation) addCaller(target *testAccount) *caller {
 	e.t.Helper()
 	all := principal.All
-	_, client := e.keyBy(e.root, h)
-	a := &asker{name: h.name, of: h, bound: &all, client: client}
-	e.askers = append(e.askers, a)
+	_, client := e.createKey(e.root, target)
+	a := &caller{name: target.name, account: target, bound: &all, client: client}
+	e.callers = append(e.callers, a)
 	return a
 }
 
+// makeAccounts creates the callers and the accounts that they try to change.
 func (e *escalation) makeAccounts() {
 	t := e.t
 	t.Helper()
 	for _, admin := range []struct {
-		name  string
-		holds principal.Grants
+		name   string
+		grants principal.Grants
 	}{
-		{"an admin without anything", 0}, {"an admin of admins", holding("users.admins")},
-		{"an admin who reads admins", holding("users.admins read", "users.clients read", "system.integrations read")},
-		{"an admin of admins and groups", holding("users.admins", "network.groups")}, {"an admin of clients", holding("users.clients")},
-		{"an admin of integrations", holding("system.integrations")},
-		{"an admin of nearly all", principal.All &^ holding("pxe.installs write")},
+		{"an admin without permissions", 0}, {"an admin of admins", grantsOf("users.admins")},
+		{"an admin who reads admins", grantsOf("users.admins read", "users.clients read", "system.integrations read")},
+		{"an admin of admins and groups", grantsOf("users.admins", "network.groups")}, {"an admin of clients", grantsOf("users.clients")},
+		{"an admin of integrations", grantsOf("system.integrations")},
+		{"an admin of almost everything", principal.All &^ grantsOf("pxe.installs write")},
 	} {
-		e.asking(e.account(principal.Admin, admin.name, admin.holds))
+		e.addCaller(e.newAccount(principal.Admin, admin.name, admin.grants))
 	}
-	shop := e.asking(e.account(principal.Integration, "shop", holding("users.clients")))
-	other := e.asking(e.account(principal.Integration, "stranger", holding("users.clients", "system.integrations")))
-	e.asking(e.account(principal.Integration, "staff", holding("users.admins", "network.groups read")))
-	ben := e.account(principal.Client, "ben", 0)
-	e.asking(ben)
+	shop := e.addCaller(e.newAccount(principal.Integration, "shop", grantsOf("users.clients")))
+	other := e.addCaller(e.newAccount(principal.Integration, "another integration", grantsOf("users.clients", "system.integrations")))
+	e.addCaller(e.newAccount(principal.Integration, "staff", grantsOf("users.admins", "network.groups read")))
+	ben := e.newAccount(principal.Client, "ben", 0)
+	e.addCaller(ben)
 
-	// Keys that carry a bound: of an account that rose after they were made, and what is made with them.
-	risen := e.account(principal.Admin, "an admin who rose", 0)
-	maker := e.asking(e.account(principal.Admin, "a maker", holding("users.admins", "users.clients")))
-	_, bounded := e.keyBy(maker.client, risen)
-	e.raise(risen, principal.All)
+	// Bounded keys: their account got all permissions after they were created. A key that they create has the same bound.
+	promoted := e.newAccount(principal.Admin, "a promoted admin", 0)
+	maker := e.addCaller(e.newAccount(principal.Admin, "an admin who creates keys", grantsOf("users.admins", "users.clients")))
+	_, bounded := e.createKey(maker.client, promoted)
+	e.grant(promoted, principal.All)
 	forgotten()
-	bound := holding("users.admins", "users.clients")
-	e.askers = append(e.askers, &asker{name: "an admin who rose, by a key with a bound", of: risen, bound: &bound, client: bounded})
-	_, heir := e.keyBy(bounded, risen)
-	e.askers = append(
-		e.askers,
-		&asker{name: "an admin who rose, by a key that was made with one that has a bound", of: risen, bound: &bound, client: heir},
+	bound := grantsOf("users.admins", "users.clients")
+	e.callers = append(e.callers, &caller{name: "a promoted admin, by a bounded key", account: promoted, bound: &bound, client: bounded})
+	_, derived := e.createKey(bounded, promoted)
+	e.callers = append(
+		e.callers,
+		&caller{name: "a promoted admin, by a key of a bounded key", account: promoted, bound: &bound, client: derived},
 	)
-	_, signedIn := signIn(t, e.root, loginOf("admin", e.typed(risen), password))
-	e.askers = append(e.askers, &asker{name: "an admin who rose, who has signed in", of: risen, client: signedIn})
+	_, signedIn := signIn(t, e.root, loginOf("admin", e.setPassword(promoted), password))
+	e.callers = append(e.callers, &caller{name: "a promoted admin, by a session", account: promoted, client: signedIn})
 
-	// Acting sessions: for a client, and of one's own.
-	for _, count := range []struct {
-		by   *asker
-		whom *holder
-	}{{maker, ben}, {shop, e.ofIntegration(shop, "the shop's customer")}, {e.askers[len(e.askers)-1], risen}} {
-		link := testkit.Decode[session.SSOLink](count.by.client.Do("GET", "/auth/sso?owner="+count.whom.owner.URL(), nil).Want(200))
+	// Acting sessions: as clients, and as the own account.
+	for _, acting := range []struct {
+		by *caller
+		as *testAccount
+	}{{maker, ben}, {shop, e.newClientOf(shop, "the shop's customer")}, {e.callers[len(e.callers)-1], promoted}} {
+		link := testkit.Decode[session.SSOLink](acting.by.client.Do("GET", "/auth/sso?owner="+acting.as.owner.URL(), nil).Want(200))
 		key := testkit.Decode[keys.APIKey](e.root.WithKey("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
-		e.askers = append(
-			e.askers,
-			&asker{
-				name:   count.whom.name + ", by a session of " + count.by.name,
-				of:     count.whom,
-				bound:  count.by.bound,
-				acting: true,
-				client: e.root.WithKey(key.Key),
+		e.callers = append(
+			e.callers,
+			&caller{
+				name:    acting.as.name + ", by a session of " + acting.by.name,
+				account: acting.as,
+				bound:   acting.by.bound,
+				acting:  true,
+				client:  e.root.WithKey(key.Key),
 			},
 		)
 	}
 
-	for _, h := range []*holder{
-		e.account(principal.Admin, "an admin to be tried", 0), e.account(principal.Admin, "an admin of groups", holding("network.groups")),
-		e.account(principal.Admin, "an admin of all", principal.All),
-		e.account(principal.Integration, "a tried integration", 0),
-		e.account(principal.Integration, "an integration of groups", holding("network.groups")),
-		e.account(principal.Client, "nobody's client", 0), e.ofIntegration(shop, "the shop's client"),
-		e.ofIntegration(other, "the stranger's client"),
+	for _, target := range []*testAccount{
+		e.newAccount(principal.Admin, "another admin", 0), e.newAccount(principal.Admin, "an admin of groups", grantsOf("network.groups")),
+		e.newAccount(principal.Admin, "an admin of everything", principal.All),
+		e.newAccount(principal.Integration, "an integration without permissions", 0),
+		e.newAccount(principal.Integration, "an integration of groups", grantsOf("network.groups")),
+		e.newAccount(principal.Client, "a client without an integration", 0), e.newClientOf(shop, "the shop's client"),
+		e.newClientOf(other, "the other integration's client"),
 	} {
-		e.furnish(h)
-		e.targets = append(e.targets, h)
+		e.addItems(target)
+		e.targets = append(e.targets, target)
 	}
 }
 
-// furnish gives an account the items that attempts are made on.
-func (e *escalation) furnish(h *holder) {
+// addItems gives an account the keys and second factors that attempts change.
+func (e *escalation) addItems(target *testAccount) {
 	e.t.Helper()
-	h.key, _ = e.keyBy(e.root, h)
-	h.moved, _ = e.keyBy(e.root, h)
-	if h.owner.Type == principal.Integration {
+	target.key, _ = e.createKey(e.root, target)
+	target.movedKey, _ = e.createKey(e.root, target)
+	if target.owner.Type == principal.Integration {
 		return
 	}
-	e.secure(h)
+	e.addFactors(target)
 }
 
-// secure gives second factors to an account that has none.
-func (e *escalation) secure(h *holder) {
+// addFactors gives an account an address, a verified security key and one that is to be registered.
+func (e *escalation) addFactors(target *testAccount) {
 	e.t.Helper()
-	_, itself := e.keyBy(e.root, h)
-	count := testkit.Decode[mfa.Authenticator](itself.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "unmade"}`).Want(200))
-	h.unmade, h.options = count.ID, secondfactor.ParseOptions[secondfactor.CreationOptions](e.t, []byte(*count.Value))
+	_, own := e.createKey(e.root, target)
+	created := testkit.Decode[mfa.Authenticator](own.Do("POST", "/auth/verify/auth", `{"method": 3, "name": "pending"}`).Want(200))
+	target.pending, target.options = created.ID, secondfactor.ParseOptions[secondfactor.CreationOptions](e.t, []byte(*created.Value))
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), "INSERT INTO authenticator (owner_type, owner_id, method_id, value, "+
-		"verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", h.owner.Type, h.owner.ID).
-		Scan(&h.factor)
+		"verified) VALUES ($1, $2, 2, 'tried@example.com', true) RETURNING id", target.owner.Type, target.owner.ID).
+		Scan(&target.factor)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	e.keep(h)
+	e.addPasskey(target)
 }
 
-// keep gives an account a verified security key.
-func (e *escalation) keep(h *holder) {
+// addPasskey gives an account a verified security key.
+func (e *escalation) addPasskey(target *testAccount) {
 	e.t.Helper()
 	device := secondfactor.NewDevice(e.t)
 	err := e.p.Databases[identity.Name].QueryRow(e.t.Context(), `
 		INSERT INTO authenticator (owner_type, owner_id, method_id, verified, domain, handle, credential, public_key) VALUES ($1, $2, 3, true, $3, 'h', $4, $5) RETURNING id`,
-		h.owner.Type, h.owner.ID, secondfactor.Settings.PasskeyDomain, device.ID, device.PublicKey()).Scan(&h.passkey)
+		target.owner.Type, target.owner.ID, secondfactor.Settings.PasskeyDomain, device.ID, device.PublicKey()).Scan(&target.passkey)
 	if err != nil {
 		e.t.Fatal(err)
 	}
 }
 
 // replace creates another account in place of a deleted one.
-func (e *escalation) replace(h *holder) {
+func (e *escalation) replace(target *testAccount) {
 	e.t.Helper()
-	h.owner.ID = h.another()
-	if h.holds != 0 {
-		e.raise(h, h.holds)
+	target.owner.ID = target.create()
+	if target.grants != 0 {
+		e.grant(target, target.grants)
 	}
-	e.furnish(h)
+	e.addItems(target)
 }
 
-// typed gives an admin a password to sign in with, and returns its address.
-func (e *escalation) typed(h *holder) (email string) {
+// setPassword gives an admin a password, and returns its address.
+func (e *escalation) setPassword(target *testAccount) (email string) {
 	e.t.Helper()
-	admin := testkit.Decode[admin.Admin](e.root.Do("PATCH", h.owner.URL(), map[string]any{"password": password}).Want(200))
+	admin := testkit.Decode[admin.Admin](e.root.Do("PATCH", target.owner.URL(), map[string]any{"password": password}).Want(200))
 	return admin.Email
 }
 
-func (e *escalation) ofIntegration(a *asker, name string) *holder {
+// newClientOf creates a client of an integration.
+func (e *escalation) newClientOf(a *caller, name string) *testAccount {
 	e.t.Helper()
-	h := &holder{name: name, owner: principal.Owner{Type: principal.Client}, integration: a.of.owner.ID}
-	h.another = func() int64 {
+	target := &testAccount{name: name, owner: principal.Owner{Type: principal.Client}, integration: a.account.owner.ID}
+	target.create = func() int64 {
 		e.t.Helper()
 		e.count++
-		h.email = path("e%d@example.com", e.count)
-		return a.client.Do("POST", "/client", order(h.email)).Want(200).ID()
+		target.email = path("e%d@example.com", e.count)
+		return a.client.Do("POST", "/client", order(target.email)).Want(200).ID()
 	}
-	h.owner.ID = h.another()
-	return h
+	target.owner.ID = target.create()
+	return target
 }
 
-// attempts returns what a key tries with an account.
-func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
+// attempts returns the operations that a key tries on an account.
+func (e *escalation) attempts(a *caller, target *testAccount) (all []attempt) {
 	e.count++
-	root, url, db := e.root, h.owner.URL(), e.p.Databases[identity.Name]
+	root, url, db := e.root, target.owner.URL(), e.p.Databases[identity.Name]
 	fresh := path("fresh%d", e.count)
 	keyBound := func(key keys.APIKey) *principal.Grants {
 		if key.Bound == nil {
@@ -393,137 +405,143 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	}
 	compare := func(label string, is, want *principal.Grants) {
 		if (is == nil) != (want == nil) || is != nil && *is != *want {
-			e.t.Errorf("%s, which can %s, %s %s: got the bound %v, want %v", a.name, describeGrants(a.effective()), label, h.name, is, want)
+			e.t.Errorf("%s, with %s, %s %s: got the bound %v, want %v", a.name, describeGrants(a.effective()), label, target.name, is, want)
 		}
 	}
 	all = append(
 		all,
 		attempt{
-			label:  "make a key for",
-			method: "POST",
-			path:   "/auth/key",
-			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
-			may:    a.writesKeys,
-			look: func(answer *testkit.Response) {
-				compare("makes a key for", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, nil))
+			label:     "create a key for",
+			method:    "POST",
+			path:      "/auth/key",
+			body:      map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
+			isAllowed: a.canWriteKeys,
+			check: func(response *testkit.Response) {
+				compare("creates a key for", keyBound(testkit.Decode[keys.APIKey](response)), a.wantBound(target, nil))
 			},
 		},
-		attempt{label: "act for", method: "POST", path: "/auth/key", body: map[string]any{"owner": map[string]any{"url": url}}, may: a.acts},
+		attempt{
+			label:     "act for",
+			method:    "POST",
+			path:      "/auth/key",
+			body:      map[string]any{"owner": map[string]any{"url": url}},
+			isAllowed: a.canAct,
+		},
 	)
-	if a.of == h {
+	if a.account == target {
 		all = append(
 			all,
 			attempt{
-				label:  "make a security key for",
-				method: "POST",
-				path:   "/auth/verify/auth",
-				body:   `{"method": 3}`,
-				may:    a.registers,
-				look: func(answer *testkit.Response) {
-					root.Do("DELETE", path("/auth/verify/auth/%d", answer.ID()), nil).Want(200)
+				label:     "add a security key to",
+				method:    "POST",
+				path:      "/auth/verify/auth",
+				body:      `{"method": 3}`,
+				isAllowed: a.canRegister,
+				check: func(response *testkit.Response) {
+					root.Do("DELETE", path("/auth/verify/auth/%d", response.ID()), nil).Want(200)
 				},
 			},
 		)
 	}
-	if a.of != h || h.owner.Type != principal.Integration { // which has no panel
-		all = append(all, attempt{label: "make a link for", method: "GET", path: "/auth/sso?owner=" + url, may: a.acts})
+	if a.account != target || target.owner.Type != principal.Integration { // an integration has no panel
+		all = append(all, attempt{label: "create a link for", method: "GET", path: "/auth/sso?owner=" + url, isAllowed: a.canAct})
 	}
-	if h.owner.Type != principal.Client {
+	if target.owner.Type != principal.Client {
 		for _, leaf := range []string{"network.groups read", "users.admins write", "pxe.installs write"} {
 			more := principal.ParseGrants([]string{leaf})
-			if h.holds.Holds(more) || a.of == h && a.writes(h) && a.effective().Holds(more) {
+			if target.grants.Holds(more) || a.account == target && a.canWrite(target) && a.effective().Holds(more) {
 				continue
 			}
 			all = append(
 				all,
 				attempt{
-					label:  "give " + leaf + " to",
-					method: "PATCH",
-					path:   url + "/permission",
-					body:   principal.SetOf(h.holds | more),
-					may:    a.grants(more),
-					undo:   func() { e.raise(h, h.holds) },
+					label:     "give " + leaf + " to",
+					method:    "PATCH",
+					path:      url + "/permission",
+					body:      principal.SetOf(target.grants | more),
+					isAllowed: a.canGrant(more),
+					undo:      func() { e.grant(target, target.grants) },
 				},
 			)
 		}
 	}
-	if a.of == h { // what else is done with the own account takes its password, or takes it away
+	if a.account == target { // other changes of the own account need its password, or delete it
 		return all
 	}
-	ends := a.writes                      // disables and deletes
-	if h.owner.Type == principal.Client { // an admin's work, which an admin also does from the panel that a link has led to
-		ends = a.governs
+	canEnd := a.canWrite                       // for disabling and deleting
+	if target.owner.Type == principal.Client { // an acting admin may do it, too
+		canEnd = a.governs
 	}
 	if a.spare == 0 {
-		a.spare, _ = e.keyBy(root, a.of)
+		a.spare, _ = e.createKey(root, a.account)
 	}
-	another := func(key *int64) {
+	renew := func(key *int64) {
 		root.Do("DELETE", path("/auth/key/%d", *key), nil).Want(200)
-		*key, _ = e.keyBy(root, h)
+		*key, _ = e.createKey(root, target)
 	}
 	all = append(
 		all,
 		attempt{
-			label:  "edit a key of",
-			method: "PATCH",
-			path:   path("/auth/key/%d", h.key),
-			body:   map[string]any{"name": fresh},
-			may:    a.writesKeys,
+			label:     "edit a key of",
+			method:    "PATCH",
+			path:      path("/auth/key/%d", target.key),
+			body:      map[string]any{"name": fresh},
+			isAllowed: a.canWriteKeys,
 		},
 		attempt{
-			label:  "set the value of a key of",
-			method: "PATCH",
-			path:   path("/auth/key/%d", h.key),
-			body:   map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
-			may:    a.writesKeys,
-			look: func(answer *testkit.Response) {
-				compare("sets the value of a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
-				another(&h.key)
+			label:     "set the value of a key of",
+			method:    "PATCH",
+			path:      path("/auth/key/%d", target.key),
+			body:      map[string]any{"name": fresh, "key": fresh + strings.Repeat("x", 40)},
+			isAllowed: a.canWriteKeys,
+			check: func(response *testkit.Response) {
+				compare("sets the value of a key of", keyBound(testkit.Decode[keys.APIKey](response)), a.wantBound(target, ptr(principal.All)))
+				renew(&target.key)
 			},
 		},
 		attempt{
-			label:  "take a key of",
-			method: "PATCH",
-			path:   path("/auth/key/%d", h.moved),
-			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": a.of.owner.URL()}},
-			may:    a.writesKeys,
-			look: func(answer *testkit.Response) {
-				compare("takes a key of", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(a.of, ptr(principal.All)))
-				another(&h.moved)
+			label:     "move to itself a key of",
+			method:    "PATCH",
+			path:      path("/auth/key/%d", target.movedKey),
+			body:      map[string]any{"name": fresh, "owner": map[string]any{"url": a.account.owner.URL()}},
+			isAllowed: a.canWriteKeys,
+			check: func(response *testkit.Response) {
+				compare("moves to itself a key of", keyBound(testkit.Decode[keys.APIKey](response)), a.wantBound(a.account, ptr(principal.All)))
+				renew(&target.movedKey)
 			},
 		},
 		attempt{
-			label:  "give a key to",
-			method: "PATCH",
-			path:   path("/auth/key/%d", a.spare),
-			body:   map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
-			may:    a.writesKeys,
-			look: func(answer *testkit.Response) {
-				compare("gives a key to", keyBound(testkit.Decode[keys.APIKey](answer)), a.boundOf(h, ptr(principal.All)))
+			label:     "move its key to",
+			method:    "PATCH",
+			path:      path("/auth/key/%d", a.spare),
+			body:      map[string]any{"name": fresh, "owner": map[string]any{"url": url}},
+			isAllowed: a.canWriteKeys,
+			check: func(response *testkit.Response) {
+				compare("moves its key to", keyBound(testkit.Decode[keys.APIKey](response)), a.wantBound(target, ptr(principal.All)))
 				root.Do("DELETE", path("/auth/key/%d", a.spare), nil).Want(200)
 				a.spare = 0
 			},
 		},
 		attempt{
-			label:  "disable",
-			method: "PATCH",
-			path:   url,
-			body:   map[string]any{"name": h.name, "disabled": true},
-			may:    ends,
-			undo:   func() { root.Do("PATCH", url, map[string]any{"name": h.name, "disabled": false}).Want(200) },
+			label:     "disable",
+			method:    "PATCH",
+			path:      url,
+			body:      map[string]any{"name": target.name, "disabled": true},
+			isAllowed: canEnd,
+			undo:      func() { root.Do("PATCH", url, map[string]any{"name": target.name, "disabled": false}).Want(200) },
 		},
 	)
-	remove := attempt{label: "delete", method: "DELETE", path: url, may: ends, undo: func() { e.replace(h) }}
-	if h.owner.Type == principal.Integration {
+	remove := attempt{label: "delete", method: "DELETE", path: url, isAllowed: canEnd, undo: func() { e.replace(target) }}
+	if target.owner.Type == principal.Integration {
 		return append(
 			all,
 			attempt{
-				label:  "rename",
-				method: "PATCH",
-				path:   url,
-				body:   map[string]any{"name": fresh},
-				may:    a.writes,
-				undo:   func() { root.Do("PATCH", url, map[string]any{"name": h.name}).Want(200) },
+				label:     "rename",
+				method:    "PATCH",
+				path:      url,
+				body:      map[string]any{"name": fresh},
+				isAllowed: a.canWrite,
+				undo:      func() { root.Do("PATCH", url, map[string]any{"name": target.name}).Want(200) },
 			},
 			remove,
 		)
@@ -531,84 +549,105 @@ func (e *escalation) attempts(a *asker, h *holder) (all []attempt) {
 	return append(
 		all,
 		attempt{
-			label:  "have a link mailed to",
-			method: "POST",
-			path:   "/auth/password-reset",
-			body:   map[string]any{"type": h.owner.Type, "email": h.email},
-			may:    func(*holder) bool { return true },
-			look: func(answer *testkit.Response) {
-				if shown := testkit.Decode[login.PasswordReset](answer).User.ID != nil; shown != a.reads(h) {
-					e.t.Errorf("%s, which can %s, mails a link to %s: got shown %t, want %t", a.name, describeGrants(a.effective()), h.name, shown, !shown)
+			label:     "have a link mailed to",
+			method:    "POST",
+			path:      "/auth/password-reset",
+			body:      map[string]any{"type": target.owner.Type, "email": target.email},
+			isAllowed: func(*testAccount) bool { return true },
+			check: func(response *testkit.Response) {
+				if shown := testkit.Decode[login.PasswordReset](response).User.ID != nil; shown != a.canRead(target) {
+					e.t.Errorf(
+						"%s, with %s, mails a link to %s: got the user shown %t, want %t",
+						a.name,
+						describeGrants(a.effective()),
+						target.name,
+						shown,
+						!shown,
+					)
 				}
 			},
 		},
 		attempt{
-			label:  "change the address of",
-			method: "PATCH",
-			path:   url,
-			body:   map[string]any{"email": fresh + "@example.com"},
-			may:    a.writes,
-			undo:   func() { h.email = fresh + "@example.com" },
+			label:     "change the address of",
+			method:    "PATCH",
+			path:      url,
+			body:      map[string]any{"email": fresh + "@example.com"},
+			isAllowed: a.canWrite,
+			undo:      func() { target.email = fresh + "@example.com" },
 		},
 		attempt{
-			label:  "change the password of",
-			method: "PATCH",
-			path:   url,
-			body:   map[string]any{"password": fresh + " walks home in the rain"},
-			may:    a.writes,
+			label:     "change the password of",
+			method:    "PATCH",
+			path:      url,
+			body:      map[string]any{"password": fresh + " walks home in the rain"},
+			isAllowed: a.canWrite,
 		},
 		attempt{
-			label:  "remove an authenticator of",
-			method: "PATCH",
-			path:   path("/auth/verify/auth/%d", h.factor),
-			body:   map[string]any{"verified": false},
-			may:    a.writesFactors,
-			undo:   func() { testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", h.factor) },
-		},
-		attempt{label: "confirm a code of", method: "POST", path: path("/auth/verify/auth/%d/code", h.factor), body: "{}", may: isNever},
-		attempt{
-			label:  "call a security key otherwise of",
-			method: "PATCH",
-			path:   path("/auth/verify/auth/%d", h.passkey),
-			body:   map[string]any{"name": fresh},
-			may:    a.writesFactors,
+			label:     "remove an authenticator of",
+			method:    "PATCH",
+			path:      path("/auth/verify/auth/%d", target.factor),
+			body:      map[string]any{"verified": false},
+			isAllowed: a.canWriteFactors,
+			undo: func() {
+				testkit.Execute(e.t, db, "UPDATE authenticator SET verified = true WHERE id = $1", target.factor)
+			},
 		},
 		attempt{
-			label:  "ask for the signature of a security key of",
-			method: "POST",
-			path:   path("/auth/verify/auth/%d/code", h.passkey),
-			body:   "{}",
-			may:    isNever,
+			label:     "confirm a code of",
+			method:    "POST",
+			path:      path("/auth/verify/auth/%d/code", target.factor),
+			body:      "{}",
+			isAllowed: isNever,
 		},
 		attempt{
-			label:   "register a security key of one's own for",
-			method:  "PATCH",
-			path:    path("/auth/verify/auth/%d", h.unmade),
-			body:    secondfactor.VerifyBody(secondfactor.NewDevice(e.t).Create(h.options)),
-			may:     isNever,
-			writers: true,
+			label:     "rename a security key of",
+			method:    "PATCH",
+			path:      path("/auth/verify/auth/%d", target.passkey),
+			body:      map[string]any{"name": fresh},
+			isAllowed: a.canWriteFactors,
 		},
 		attempt{
-			label:  "be asked for a new security key of",
-			method: "POST",
-			path:   path("/auth/verify/auth/%d/code", h.unmade),
-			body:   "{}",
-			may:    isNever,
+			label:     "ask for the challenge of a security key of",
+			method:    "POST",
+			path:      path("/auth/verify/auth/%d/code", target.passkey),
+			body:      "{}",
+			isAllowed: isNever,
 		},
 		attempt{
-			label:  "remove a security key of",
-			method: "DELETE",
-			path:   path("/auth/verify/auth/%d", h.passkey),
-			may:    a.writesFactors,
-			undo:   func() { e.keep(h) },
+			label:       "register its own security key for",
+			method:      "PATCH",
+			path:        path("/auth/verify/auth/%d", target.pending),
+			body:        secondfactor.VerifyBody(secondfactor.NewDevice(e.t).Create(target.options)),
+			isAllowed:   isNever,
+			isValidated: true,
 		},
-		attempt{label: "remove all authenticators of", method: "DELETE", path: url + "/verify", may: a.writes, undo: func() { e.secure(h) }},
+		attempt{
+			label:     "ask for a new challenge for the pending security key of",
+			method:    "POST",
+			path:      path("/auth/verify/auth/%d/code", target.pending),
+			body:      "{}",
+			isAllowed: isNever,
+		},
+		attempt{
+			label:     "remove a security key of",
+			method:    "DELETE",
+			path:      path("/auth/verify/auth/%d", target.passkey),
+			isAllowed: a.canWriteFactors,
+			undo:      func() { e.addPasskey(target) },
+		},
+		attempt{
+			label:     "remove all authenticators of",
+			method:    "DELETE",
+			path:      url + "/verify",
+			isAllowed: a.canWrite,
+			undo:      func() { e.addFactors(target) },
+		},
 		remove,
 	)
 }
 
 // isNever is the rule of an attempt that no key may make.
-func isNever(*holder) bool { return false }
+func isNever(*testAccount) bool { return false }
 
 // describeGrants returns the permissions as text, for failures.
 func describeGrants(g principal.Grants) string {
