@@ -13,12 +13,12 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Identity checks the calling key itself, whatever the gateway found a moment before.
-func TestIdentityLooksAtTheCallingKey(t *testing.T) {
-	both(t, testIdentityLooksAtTheCallingKey)
+// Identity checks the calling key again, because it may have ended since the gateway looked it up.
+func TestIdentityChecksTheCallingKey(t *testing.T) {
+	both(t, testIdentityChecksTheCallingKey)
 }
 
-func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testkit.Client) {
+func testIdentityChecksTheCallingKey(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
 	id, own := newAdmin(t, c, "few", `{}`)
@@ -28,7 +28,7 @@ func testIdentityLooksAtTheCallingKey(t *testing.T, p *product.Product, c *testk
 	for _, caller := range []*principal.Principal{
 		{KeyID: 999, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: principal.All},      // deleted
 		{KeyID: expired, Owner: principal.Owner{Type: principal.Admin, ID: id}, Grants: principal.All}, // expired
-		{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: id}, Grants: principal.All},       // somebody else's by now
+		{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: id}, Grants: principal.All},       // moved to another owner
 	} {
 		stale := testkit.NewClient(t, testkit.As(p.Services[identity.Name], caller))
 		for _, o := range rest.Operations(p.Routes[identity.Name]) {

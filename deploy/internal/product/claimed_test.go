@@ -10,7 +10,7 @@ import (
 	"github.com/ironplane/ironplane/services/clients/clientstest"
 )
 
-// day holds a reseller and two other clients.
+// day has the clients of the test: a reseller, and two other ones.
 type day struct {
 	t   *testing.T
 	ids map[string]int64
@@ -19,8 +19,7 @@ type day struct {
 
 func (d day) path(name string) string { return path("/client/%d", d.ids[name]) }
 
-// sees compares what one of them sees: the names in its list, the three clients as it reads them, and the other ends of its
-// links.
+// sees compares what a client can read: the names in its list, the three clients, and the other ends of its links.
 func (d day) sees(when, name, want string) {
 	d.t.Helper()
 	c := d.as[name]
@@ -56,9 +55,9 @@ func (d day) sees(when, name, want string) {
 	}
 }
 
-// The reseller's day again, with claimed accounts: each of the three chose its password by the link in its mail, and signed
-// in.
-func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
+// A reseller orders claimed accounts and loses them. An account is claimed once it has chosen its password by the link in its
+// mail, or has signed in.
+func TestResellerOfClaimedAccounts(t *testing.T) {
 	t.Parallel()
 	p, c, box := withPanels(t)
 	d := day{t, map[string]int64{}, map[string]*testkit.Client{}}
@@ -84,7 +83,8 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		return clients.ViewedClient{Client: clients.Client{Name: name, Email: email}}
 	}
 
-	// A new address, until the account is claimed; its maker's orders come to the same then, and show what it says of itself.
+	// An order for a new address creates an account. Later orders of the reseller return the same account, and once it is claimed,
+	// with its own data.
 	d.ids["ordered"] = ordered("ordered@example.com", as("Ben Miller", "ordered@example.com"))
 	d.as["ordered"] = claim(t, box, reseller, d.ids["ordered"], "ordered@example.com")
 	ordering := d.as["ordered"]
@@ -103,24 +103,24 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	reseller.Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("ordered"), `{"last": "Brown"}`).Want(200)
 	d.sees(
-		"once its order is claimed",
+		"after the claim",
 		"reseller",
 		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>; sub Nina Brown",
 	)
-	d.sees("once it is claimed", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
-	d.sees("before it is ordered", "known", "; known as known Miller <known@example.com>; ")
+	d.sees("after the claim", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+	d.sees("before its order", "known", "; known as known Miller <known@example.com>; ")
 
-	// A known one: it is linked, and told so once.
+	// An order for a known address links the account, which gets one mail about it.
 	if id := ordered("Known@example.com", as("Ben Miller", "Known@example.com")); id != d.ids["known"] {
 		t.Errorf("got client %d from the order, want %d", id, d.ids["known"])
 	}
 	d.sees(
-		"once it has ordered a known one",
+		"after the order of a known client",
 		"reseller",
 		"Ben Miller, Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as Ben "+
 			"Miller <Known@example.com>; sub Nina Brown, sub Ben Miller",
 	)
-	d.sees("once it is ordered", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
+	d.sees("after its order", "known", "; known as known Miller <known@example.com>; parent reseller Miller")
 	countMails := func(email, text string) (times int) {
 		for _, m := range box.Mails() {
 			if m.To[0] == email && strings.Contains(textOf(t, m), text) {
@@ -129,26 +129,26 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 		}
 		return times
 	}
-	testkit.Eventually(t, "the known one is told", func() bool { return countMails("known@example.com", "linked your account") == 1 })
+	testkit.Eventually(t, "the known client gets a mail", func() bool { return countMails("known@example.com", "linked your account") == 1 })
 	reseller.Do("POST", d.path("known")+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", d.path("known"), `{"first": "Ben"}`).Want(403)
 
-	// A super client of it, to whom nobody else's account is opened.
+	// The known client becomes a super client of the reseller. It reads the reseller's clients, and cannot change them.
 	granted := reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).Want(200).ID()
 	d.sees(
-		"once it may",
+		"with access to the reseller",
 		"known",
 		"Nina Brown; reseller as reseller Miller <reseller@example.com>, ordered as Nina Brown <nina@example.com>, known as known Miller "+
 			"<known@example.com>; parent reseller Miller, granter reseller Miller",
 	)
-	d.sees("meanwhile", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+	d.sees("while another client has access to the reseller", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 	d.as["known"].Do("PATCH", d.path("ordered"), `{"first": "x"}`).Want(403)
 	d.as["known"].Do("POST", d.path("ordered")+"/email", `{"type": "client-account-created"}`).Want(403)
-	testkit.Eventually(t, "both are told", func() bool {
+	testkit.Eventually(t, "both clients get a mail", func() bool {
 		return countMails("known@example.com", "lets your account") == 1 && countMails("reseller@example.com", "may read the account") == 1
 	})
 
-	// The ordered client leaves. Ordered again, it is someone else's account, and the reseller sees nothing of it.
+	// The ordered client deletes its link. A new order links it again, but the reseller then sees only its own data about it.
 	leave := func(name string) {
 		t.Helper()
 		parents := testkit.Decode[[]clients.ParentLink](d.as[name].Do("GET", d.path(name)+"/parent", nil).Want(200))
@@ -159,65 +159,63 @@ func TestResellersDayWithAccountsOfTheirOwn(t *testing.T) {
 	}
 	leave("ordered")
 	d.sees(
-		"once it has lost its order",
+		"after the ordered client has left",
 		"reseller",
 		"Ben Miller; reseller as reseller Miller <reseller@example.com>, known as Ben Miller <Known@example.com>; sub Ben Miller, "+
 			"super Ben Miller",
 	)
 	d.sees(
-		"once the reseller has lost its order",
+		"after the ordered client has left",
 		"known",
 		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter "+
 			"reseller Miller",
 	)
-	d.sees("once it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
+	d.sees("after it has left", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
 	if id := ordered("nina@example.com", as("Ben Miller", "nina@example.com")); id != d.ids["ordered"] {
 		t.Errorf("got client %d from the order, want %d", id, d.ids["ordered"])
 	}
 	reseller.Do("PATCH", d.path("ordered"), `{"last": "Black"}`).Want(403)
 	d.sees(
-		"once it has ordered it again",
+		"after the second order",
 		"reseller",
 		"Ben Miller, Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>, known as Ben "+
 			"Miller <Known@example.com>; sub Ben Miller, sub Ben Miller, super Ben Miller",
 	)
 	d.sees(
-		"once the reseller has named it",
+		"after the second order",
 		"known",
 		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; parent reseller Miller, granter "+
 			"reseller Miller",
 	)
-	d.sees("once it is named", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
+	d.sees("after the second order", "ordered", "; ordered as Nina Brown <nina@example.com>; parent reseller Miller")
 
-	// Links taken away from either end.
+	// Either end can delete a link.
 	leave("known")
 	d.sees(
-		"once the known one has left",
+		"after the known client has left",
 		"reseller",
 		"Ben Miller; reseller as reseller Miller <reseller@example.com>, ordered as Ben Miller <nina@example.com>; sub Ben Miller, "+
 			"super Ben Miller",
 	)
 	d.sees(
-		"once it has left",
+		"after it has left",
 		"known",
 		"; reseller as reseller Miller <reseller@example.com>, known as known Miller <known@example.com>; granter reseller Miller",
 	)
 	reseller.Do("DELETE", fmt.Sprint(d.path("reseller"), "/super/", granted), nil).Want(200)
-	d.sees("once nothing is granted", "known", "; known as known Miller <known@example.com>; ")
+	d.sees("without access to the reseller", "known", "; known as known Miller <known@example.com>; ")
 	reseller.Do("POST", d.path("reseller")+"/super", `{"client_email": "known@example.com"}`).WantErrors("/client_email", "not_found")
 	links := testkit.Decode[[]clients.SubLink](reseller.Do("GET", d.path("reseller")+"/sub", nil).Want(200))
 	reseller.Do("DELETE", fmt.Sprint(d.path("reseller"), "/sub/", links[0].ID), nil).Want(200)
-	d.sees("in the end", "reseller", "; reseller as reseller Miller <reseller@example.com>; ")
-	d.sees("in the end", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
+	d.sees("at the end", "reseller", "; reseller as reseller Miller <reseller@example.com>; ")
+	d.sees("at the end", "ordered", "; ordered as Nina Brown <nina@example.com>; ")
 
-	// The accounts are as their own left them, and each still signs in.
+	// The accounts have the data that they chose, and can sign in.
 	for email, name := range map[string]string{"nina@example.com": "Nina Brown", "known@example.com": "known Miller"} {
 		key, session := signIn(t, c, loginOf("client", email, password))
-		if shown := testkit.Decode[clients.ViewedClient](
-			session.Do("GET", key.Owner.URL, nil).Want(200),
-		); shown.Name != name || shown.BillingID != nil ||
-			shown.Disabled {
-			t.Errorf("got %+v, want %s enabled and without a billing id", shown, name)
+		own := testkit.Decode[clients.ViewedClient](session.Do("GET", key.Owner.URL, nil).Want(200))
+		if own.Name != name || own.BillingID != nil || own.Disabled {
+			t.Errorf("got %+v, want %s enabled and without a billing id", own, name)
 		}
 	}
 	clientstest.CheckReach(t, p.Databases[clients.Name])

@@ -307,10 +307,10 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 			a.as[account.name] = claim(t, box, maker, id, email)
 		}
 	}
-	a.as["shop"].Do("PATCH", path("/client/%d", a.ids["customer"]), `{"billing_id": 7}`).Want(200) // which makes the customer its client
+	a.as["shop"].Do("PATCH", path("/client/%d", a.ids["customer"]), `{"billing_id": 7}`).Want(200) // assigns the customer to the shop
 	a.as["partner"].Do("POST", "/client", order("customer@example.com")).Want(200)
 	for granter, grantee := range grantees {
-		a.as[granter].Do("POST", "/client", order(grantee+"@example.com")).Want(200) // and so it may grant
+		a.as[granter].Do("POST", "/client", order(grantee+"@example.com")).Want(200) // so that it has the permission to grant
 		a.grant(granter)
 	}
 	return a

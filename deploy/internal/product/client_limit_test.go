@@ -14,21 +14,21 @@ import (
 
 // Some operations of clients reveal whether an address has an account. They are limited for each hour. The limit counts a
 // client together with the clients that it created, at every instance, and failed operations, too.
-func TestClientsAreNoOracle(t *testing.T) {
+func TestEmailLookupsAreLimited(t *testing.T) {
 	t.Parallel()
 	instances := producttest.StartInstances(t, 3)
 	c := instances[0]
-	ids, as := newClients(t, c, "reseller", "known", "other", "stranger")
+	ids, as := newClients(t, c, "reseller", "known", "other", "independent")
 	limit := 20
 	choose(t, c, settings.ClientEmails.Slug, limit)
 	for _, at := range instances {
-		testkit.Eventually(t, "each process has heard of the limit", func() bool {
+		testkit.Eventually(t, "each process has applied the limit", func() bool {
 			response := at.WithKey(as["other"].Key).Do("POST", "/client", order("x"))
 			return response.Status == 429 && response.Header.Get("RateLimit-Policy") == `"emails";q=20;w=3600`
 		})
 	}
 
-	// An account that it creates, and one that this one creates, count with it: also when nothing links them any more.
+	// Operations of clients that the reseller created, directly or indirectly, count for the reseller, also after their links end.
 	reseller := as["reseller"]
 	created := reseller.Do("POST", "/client", order("made@example.com")).Want(200).ID()
 	child := c.WithKey(keyOf(t, c, path("/client/%d", created)))
@@ -38,7 +38,7 @@ func TestClientsAreNoOracle(t *testing.T) {
 	child.Do("DELETE", fmt.Sprint(path("/client/%d/parent/", created), link), nil).Want(200)
 	own, other := path("/client/%d", ids["reseller"]), path("/client/%d", ids["known"])
 
-	// What it can read counts for nothing when it is sent back, nor what an admin does.
+	// Addresses that the caller already knows do not count, nor do operations of admins.
 	reseller.Do("PATCH", own, reseller.Do("GET", own, nil).Want(200).Text).Want(200)
 	child.Do("PATCH", path("/client/%d", below), `{"first": "Bea", "email": "BELOW@example.com"}`).Want(200)
 	c.Do("PATCH", other, `{"email": "known@example.org"}`).Want(200)
@@ -76,12 +76,12 @@ func TestClientsAreNoOracle(t *testing.T) {
 	}
 	all.Wait()
 	if n := counted.Load(); n != int64(limit-2) || refused.Load() != int64(2*limit+2) {
-		t.Errorf("got %d let through after the first 2 and %d refused, want %d and %d", n, refused.Load(), limit-2, 2*limit+2)
+		t.Errorf("got %d allowed after the first 2 and %d refused, want %d and %d", n, refused.Load(), limit-2, 2*limit+2)
 	}
 	grandchild.Do("PATCH", path("/client/%d", below), `{"first": "Bob"}`).Want(200)
-	as["stranger"].Do("POST", "/client", order("made@example.com")).Want(200) // whom nobody has created
+	as["independent"].Do("POST", "/client", order("made@example.com")).Want(200) // this client has no creator, so it has its own limit
 	choose(t, c, settings.ClientEmails.Slug, limit+1)
-	testkit.Eventually(t, "the limit is a higher one", func() bool {
+	testkit.Eventually(t, "the higher limit is applied", func() bool {
 		return reseller.Do("POST", "/client", order("made@example.com")).Status == 200
 	})
 	reseller.Do("POST", "/client", order("made@example.com")).Want(429)

@@ -60,7 +60,7 @@ func testClients(t *testing.T, _ *product.Product, c *testkit.Client) {
 	}
 	c.Do("DELETE", at, nil).Want(200)
 	becomes(t, own, at, 401)
-	testkit.Eventually(t, "its keys are gone", func() bool { return c.Do("GET", "/auth/key?owner="+at, nil).Want(200).Text == "[]\n" })
+	testkit.Eventually(t, "its keys are deleted", func() bool { return c.Do("GET", "/auth/key?owner="+at, nil).Want(200).Text == "[]\n" })
 	c.Do("POST", "/auth/key", map[string]any{"name": "late", "owner": map[string]any{"url": at}}).WantErrors("/owner/url", "not_found")
 }
 
@@ -70,30 +70,38 @@ func TestClientsOfIntegrations(t *testing.T) { shared(t, testClientsOfIntegratio
 func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Client) {
 	shopID, shop := newIntegration(t, c, "Corner shop", mayWriteClients)
 	_, hub := newIntegration(t, c, "Corner hub", mayWriteClients)
-	its, others := path("/client/%d", shop.Do("POST", "/client", order("corner-shop@example.com", "billing_id", 7)).Want(200).ID()),
+	own, others := path("/client/%d", shop.Do("POST", "/client", order("corner-shop@example.com", "billing_id", 7)).Want(200).ID()),
 		path("/client/%d", hub.Do("POST", "/client", order("corner-hub@example.com", "billing_id", 7)).Want(200).ID())
 	free := path("/client/%d", c.Do("POST", "/client", order("corner-nobody@example.com")).Want(200).ID())
-	shop.Do("PATCH", free, `{"billing_id": 8}`).Want(200) // and so it is the shop's
+	shop.Do("PATCH", free, `{"billing_id": 8}`).Want(200) // assigns the client to the shop
 	testkit.Eventually(t, "the shop's clients are counted", func() bool {
 		return testkit.Decode[integration.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
 	})
 	key := func(account string) map[string]any {
 		return map[string]any{"name": "session", "owner": map[string]any{"url": account}}
 	}
-	shop.Do("POST", "/auth/key", key(its)).Want(200)
+	shop.Do("POST", "/auth/key", key(own)).Want(200)
 	shop.Do("POST", "/auth/key", key(others)).WantDetail(http.StatusForbidden, "An integration can change only its own clients.")
-	// An integration with clients stays; its new name follows.
+	// An integration with clients cannot be deleted. Its new name reaches its clients.
 	c.Do("DELETE", path("/integration/%d", shopID), nil).WantDetail(http.StatusConflict, fmt.Sprintf("Integration %d has 2 clients.", shopID))
 	c.Do("PATCH", path("/integration/%d", shopID), `{"name": "Corner store"}`).Want(200)
-	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(c.Do("GET", its, nil).Want(200).Text, `"name":"Corner store"`) })
-	for _, account := range []string{its, free} {
+	testkit.Eventually(
+		t,
+		"the client shows the new name",
+		func() bool { return strings.Contains(c.Do("GET", own, nil).Want(200).Text, `"name":"Corner store"`) },
+	)
+	for _, account := range []string{own, free} {
 		shop.Do("DELETE", account, nil).Want(200)
 	}
-	testkit.Eventually(t, "the integration can go", func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 })
+	testkit.Eventually(
+		t,
+		"the integration can be deleted",
+		func() bool { return c.Do("DELETE", path("/integration/%d", shopID), nil).Status == 200 },
+	)
 }
 
-// mailsTo returns the templates and statuses of the mails to an address, and their texts, in their order. It leaves out
-// mails with the text without, unless that is empty.
+// mailsTo returns the templates, statuses and texts of the mails to an address, in their order. If without is set, it leaves out
+// mails that contain it.
 func mailsTo(t *testing.T, c *testkit.Client, address, without string) (templates string, text string) {
 	t.Helper()
 	all := testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?email="+address, nil).Want(200))
@@ -112,12 +120,12 @@ func TestMailsToAClient(t *testing.T) { shared(t, testMailsToAClient) }
 func testMailsToAClient(t *testing.T, _ *product.Product, c *testkit.Client) {
 	at := path("/client/%d", c.Do("POST", "/client", order("mails@example.com", "password", "a long walk in the rain")).Want(200).ID())
 	own := c.WithKey(keyOf(t, c, at))
-	testkit.Eventually(t, "it is told of its key", func() bool { // before it has another address
+	testkit.Eventually(t, "the mail about the key is sent", func() bool { // before the address changes
 		_, text := mailsTo(t, c, "mails@example.com", "")
 		return strings.Contains(text, "An API key was created")
 	})
 	own.Do("PATCH", at, `{"email": "moved@example.com", "current_password": "a long walk in the rain"}`).Want(200)
-	testkit.Eventually(t, "it is told at both addresses", func() bool {
+	testkit.Eventually(t, "mails are sent to both addresses", func() bool {
 		old, text := mailsTo(t, c, "mails@example.com", "")
 		now, moved := mailsTo(t, c, "moved@example.com", "")
 		return old == "account-changed held, account-changed held" && now == "account-changed held" &&

@@ -80,14 +80,13 @@ func TestEveryRoute(t *testing.T) {
 	}
 }
 
-// oneOfEach is a product with one item of each collection, for the walks that change none of them.
+// oneOfEach is a product with one item of each collection. The walks that use it change no item.
 var oneOfEach struct {
 	once sync.Once
 	walk *walk
 }
 
-// sharedWalk returns a walk over the product that all walks share which only read, or are refused. With -own, each walk has
-// its own product.
+// sharedWalk returns the walk over oneOfEach, for tests that only read or are refused. With -own, each walk has its own product.
 func sharedWalk(t *testing.T) *walk {
 	t.Helper()
 	begin := func(t testing.TB) *walk {
@@ -110,13 +109,13 @@ type walk struct {
 	c          *testkit.Client
 	operations []rest.Operation  // that callers from outside can reach
 	ids        map[string]string // by collection
-	dead       []string          // keys that do not work any more
+	dead       []string          // keys that no longer work
 	p          *product.Product
 }
 
 // newWalk returns a walk over the product, which gets the items that no operation creates.
 func newWalk(t testing.TB, p *product.Product, c *testkit.Client) *walk {
-	for _, name := range []string{"owner", "reseller"} { // of whom the first one's number stands in examples
+	for _, name := range []string{"owner", "reseller"} { // examples have the id of the first one
 		c.Do("POST", "/client", order(name+"@example.com")).Want(200)
 	}
 	testkit.Execute(

@@ -27,7 +27,7 @@ func TestEveryCSV(t *testing.T) {
 	p, c := producttest.Start(t)
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
-	document := served(t, c)
+	document := openAPI(t, c)
 	tried := 0
 	for _, o := range w.operations {
 		item := document.Paths.Value(o.Path)
@@ -35,10 +35,10 @@ func TestEveryCSV(t *testing.T) {
 			item.Get.Responses.Status(200).Value.Content["text/csv"] == nil {
 			continue
 		}
-		if o.Path == "/pxe/iso" { // which is being loaded, and so another one each time it is looked at
+		if o.Path == "/pxe/iso" { // it is being imported, so it changes between two reads
 			continue
 		}
-		if o.Path == "/auth/provider" { // whose domains and permissions are lists, which stand in no cell
+		if o.Path == "/auth/provider" { // its domains and permissions are lists, which no cell can hold
 			continue
 		}
 		tried++
@@ -55,9 +55,9 @@ func TestEveryCSV(t *testing.T) {
 			if err := json.Unmarshal(o.Example, &sheet.example); err != nil {
 				t.Fatal(err)
 			}
-			kept := ids(sheet.c.Do("GET", sheet.all, nil).Want(200)) // others refer to them
+			kept := ids(sheet.c.Do("GET", sheet.all, nil).Want(200)) // other items refer to them
 			for range 4 {
-				sheet.comesBack(kept, o.Secrets)
+				sheet.roundTrip(kept, o.Secrets)
 			}
 		})
 	}
@@ -66,8 +66,8 @@ func TestEveryCSV(t *testing.T) {
 	}
 }
 
-// served returns the installation's API document.
-func served(t *testing.T, c *testkit.Client) *openapi3.T {
+// openAPI returns the installation's API document.
+func openAPI(t *testing.T, c *testkit.Client) *openapi3.T {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData([]byte(c.Do("GET", "/-/openapi.json", nil).Want(200).Text))
 	if err != nil {
@@ -93,14 +93,15 @@ type sheet struct {
 	body    *openapi3.Schema
 	example map[string]any
 	r       *rand.Rand
-	n       int // items made so far
+	n       int // the number of created items
 }
 
-func (s *sheet) comesBack(kept []int64, secrets []string) {
+// roundTrip creates random items, exports and deletes them, and imports the export.
+func (s *sheet) roundTrip(kept []int64, secrets []string) {
 	s.t.Helper()
 	created := make([]int64, 1+s.r.IntN(3))
 	for i := range created {
-		created[i] = s.makeOne()
+		created[i] = s.createOne()
 	}
 	before, text := s.list(kept), s.c.Do("GET", s.all, nil, "Accept", "text/csv").Want(200).Text
 	s.remove(created)
@@ -112,11 +113,11 @@ func (s *sheet) comesBack(kept []int64, secrets []string) {
 		s.t.Fatalf("%q: got %v, want %v", text, after, before)
 	}
 	bulk := testkit.Decode[rest.Bulk](rows)
-	back := []int64{}
+	imported := []int64{}
 	for id := bulk.First; id <= bulk.Last; id++ {
-		back = append(back, id)
+		imported = append(imported, id)
 	}
-	s.remove(back)
+	s.remove(imported)
 }
 
 // list returns what the list shows of the items, without those in kept.
@@ -175,8 +176,8 @@ func (s *sheet) importable(text string, kept []int64, secrets []string) string {
 	return out.String()
 }
 
-// makeOne sends random bodies until one is accepted, and returns the new item's id.
-func (s *sheet) makeOne() int64 {
+// createOne sends random bodies until one is accepted, and returns the new item's id.
+func (s *sheet) createOne() int64 {
 	s.t.Helper()
 	var refused string
 	for range 100 {
@@ -206,9 +207,9 @@ func (s *sheet) object(of *openapi3.Schema, example map[string]any) map[string]a
 func (s *sheet) value(name string, of *openapi3.Schema, example any) any {
 	switch {
 	case name == "v6", name == "full", name == "full_ip", name == "range_end", name == "gateway", name == "subnet_mask":
-		return nil // of IP entities there is a test of its own
+		return nil // IP entities have their own test
 	case name == "host", name == "public_key":
-		return example // hardly any text is one
+		return example // a random text is hardly ever valid
 	case name == "address":
 		return fmt.Sprintf("10.0.%d.%d", s.n/256, s.n%256)
 	case of.Enum != nil:

@@ -45,36 +45,36 @@ func everyItem(t *testing.T, body func(rest.Operation) any) map[string]string {
 	for _, o := range w.operations {
 		switch {
 		case creates(o):
-			items["POST "+o.Path] = w.shown(o)
+			items["POST "+o.Path] = w.describe(o)
 		case edits(o):
 			w.c.Do(o.Method, w.item(o.Path), body(o)).Want(200)
-			items["PATCH "+o.Path] = w.shown(o)
+			items["PATCH "+o.Path] = w.describe(o)
 		}
 	}
 	return items
 }
 
-// shown returns an item with its version, and without its timestamps.
-func (w *walk) shown(o rest.Operation) string {
+// describe returns an item with its version, and without its timestamps.
+func (w *walk) describe(o rest.Operation) string {
 	w.t.Helper()
 	producttest.AwaitConsumers(w.t, w.p)
-	answer := w.c.Do("GET", w.item(o.Effect.ViewPath), nil).Want(200)
-	item := single(answer)
+	response := w.c.Do("GET", w.item(o.Effect.ViewPath), nil).Want(200)
+	item := single(response)
 	delete(item, "created_at")
 	delete(item, "claimed_at")
-	if !bytes.Contains(o.Example, []byte("expires_at")) { // it is so long after it was made
+	if !bytes.Contains(o.Example, []byte("expires_at")) { // otherwise it depends on the time of creation
 		delete(item, "expires_at")
 	}
 	if child, ok := item["child"].(map[string]any); ok {
 		delete(child, "created_at")
 	}
-	return testkit.JSON(item) + answer.Header.Get("ETag")
+	return testkit.JSON(item) + response.Header.Get("ETag")
 }
 
 // single returns the item of a response, or the only item of an array.
-func single(answer *testkit.Response) map[string]any {
-	one := *answer
-	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(answer.Text), "["), "]")
+func single(response *testkit.Response) map[string]any {
+	one := *response
+	one.Text = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(response.Text), "["), "]")
 	return testkit.Decode[map[string]any](&one)
 }
 
@@ -84,7 +84,7 @@ func formOf(o rest.Operation) any {
 	d := json.NewDecoder(strings.NewReader(string(o.Example)))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
-		panic(err) // it was read before
+		panic(err) // a service parses its examples when it starts
 	}
 	form := asForm(value, "", o.Secrets).(map[string]any)
 	form["isWrapped"], form["_token"] = true, "x"
@@ -103,7 +103,7 @@ func asForm(value any, name string, secrets []string) any {
 		}
 		return form
 	case []any:
-		form := []any{""} // of the hidden input before a selection
+		form := []any{""} // forms send an empty hidden input before a selection
 		for _, v := range value {
 			form = append(form, asForm(v, name, secrets))
 		}
@@ -118,7 +118,7 @@ func asForm(value any, name string, secrets []string) any {
 		if value != "" && strings.Trim(value, "0123456789") == "" {
 			return json.Number(value)
 		}
-		if slices.Contains(secrets, name) || strings.Contains(value, "{{") { // shown whole
+		if slices.Contains(secrets, name) || strings.Contains(value, "{{") { // stored as it is sent
 			return value
 		}
 		return value + " \t"
@@ -127,7 +127,7 @@ func asForm(value any, name string, secrets []string) any {
 	}
 }
 
-// TestEveryUnchangedEdit sends each item back as it was read. That changes neither its version nor the log.
+// TestEveryUnchangedEdit reads each item and sends it back. This changes neither its version nor the log.
 func TestEveryUnchangedEdit(t *testing.T) { producttest.InOneProcess(t, testEveryUnchangedEdit) }
 
 func testEveryUnchangedEdit(t *testing.T, p *product.Product, c *testkit.Client) {

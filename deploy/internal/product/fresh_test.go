@@ -53,7 +53,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			}
 			c.WithKey("").Do("POST", "/auth/key", loginOf(kind, email, first)).Want(401)
 
-			// Another session, of eleven minutes ago; that it is renewed makes it no younger.
+			// A session that is eleven minutes old is stale. Its renewal does not change that.
 			key, stale := signIn(t, c, loginOf(kind, email, second))
 			testkit.Execute(
 				t,
@@ -72,7 +72,7 @@ func testFreshAndStale(t *testing.T, p *product.Product, c *testkit.Client) {
 			fresh.Do("GET", self, nil).Want(401)
 			_, fresh = signIn(t, c, loginOf(kind, email, third))
 
-			// A code is its session's who asked for it, whether it is fresh or not.
+			// Only the session that requested a code can confirm it, whether that session is fresh or not.
 			app, _ := secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], fresh)
 			_, other := secondfactor.BeginLogin(t, c, loginOf(kind, email, third)).Complete(t, c, app.Code())
 			testkit.Execute(t, p.Databases[identity.Name], "UPDATE verify_code SET confirmed_at = confirmed_at - interval '11 minutes'")

@@ -22,18 +22,21 @@ func TestGoClient(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
 	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
-	caller := &goCaller{walk: w.walk, api: reflect.ValueOf(producttest.API(t, c)), document: served(t, c)}
+	caller := &goCaller{walk: w.walk, api: reflect.ValueOf(producttest.API(t, c)), document: openAPI(t, c)}
 	viewed := false
-	testkit.Eventually(t, "identity knows where the panel is", func() bool { return c.Do("GET", "/auth/sso", nil).Status == http.StatusOK })
-	w.inTurn(func(changes []rest.Operation) {
+	testkit.Eventually(
+		t,
+		"identity has applied the setting of the panel",
+		func() bool { return c.Do("GET", "/auth/sso", nil).Status == http.StatusOK },
+	)
+	w.inOrder(func(changes []rest.Operation) {
 		w.doAll(changes, caller.do)
 		if viewed {
 			return
 		}
-		viewed = true // all that was created is there
+		viewed = true // all items exist, because creating comes first
 		for _, o := range w.operations {
-			// A challenge is there while an authority asks, who comes back from a provider was sent there, and uploads are for programs
-			// that speak tus.
+			// Skip operations that need more than the items: a challenge of an authority, a sign-in at a provider, and uploads by tus.
 			if o.Effect.Logs == "" && o.Name != "getACMEChallenge" && o.Name != "finishOpenIDLogin" && !strings.HasSuffix(o.Name, "DriverUpload") {
 				caller.do(o).Want(http.StatusOK)
 			}

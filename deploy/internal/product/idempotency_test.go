@@ -29,7 +29,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	if repeated.Text != first.Text || repeated.Header.Get("ETag") != first.Header.Get("ETag") {
 		t.Errorf("got %s, want %s with the same ETag", repeated.Text, first.Text)
 	}
-	c.Do("POST", "/port-speed", body, idempotencyKey, "b").WantErrors("/name", "taken") // another value asks for another one
+	c.Do("POST", "/port-speed", body, idempotencyKey, "b").WantErrors("/name", "taken") // another value is another request
 	used := "This Idempotency-Key was used for another request."
 	c.Do("POST", "/port-speed", `{"name": "once", "speed": 2}`, idempotencyKey, "a").WantDetail(problem.Conflict, used)
 	c.Do("POST", "/group", `{"name": "once"}`, idempotencyKey, "a").WantDetail(problem.Conflict, used)
@@ -38,33 +38,29 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", body, idempotencyKey, "ä").Want(400)
 
 	_, other := newAdmin(t, c, "other", `{"network": {"switches": {"write": true}}}`)
-	other.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken") // and so does another caller
-	// A key gets no answer that another key of its owner got: it may hold a key that can do more.
-	bounded, key := c.WithKey(newKey(t, c, "sister")), `{"name": "made"}`
+	other.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken") // so is the same value of another caller
+	// A key never gets the stored response of another key of its owner, because that response may contain a more powerful key.
+	bounded, key := c.WithKey(newKey(t, c, "bounded")), `{"name": "made"}`
 	created := testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
-	if repeated := testkit.Decode[keys.APIKey](
-		bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200),
-	); repeated.ID == created.ID ||
-		repeated.Key == created.Key {
-		t.Error("got the first key's answer for another key of the owner, want its own")
+	repeatedKey := testkit.Decode[keys.APIKey](bounded.Do("POST", "/auth/key", key, idempotencyKey, "1").Want(200))
+	if repeatedKey.ID == created.ID || repeatedKey.Key == created.Key {
+		t.Error("got the response of another key of the owner, want an own one")
 	}
-	// What was refused was not answered: it may be tried again, mended.
+	// A refusal is not stored, so the value can be used again for the corrected request.
 	c.Do("POST", "/port-speed", `{}`, idempotencyKey, "c").Want(422)
-	c.Do("POST", "/port-speed", `{"name": "mended", "speed": 1}`, idempotencyKey, "c").Want(200)
+	c.Do("POST", "/port-speed", `{"name": "corrected", "speed": 1}`, idempotencyKey, "c").Want(200)
 
-	// Many rows at once are one request, too.
+	// A CSV body with several rows is one request, too.
 	csv := []string{idempotencyKey, "d", "Content-Type", "text/csv"}
-	if one, two := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).
-		Want(200),
-		c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).
-			Want(200); one.Text != two.Text {
-		t.Errorf("got %s, want %s", two.Text, one.Text)
+	rows := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200).Text
+	if repeated := c.Do("POST", "/port-speed", "name,speed\nx,1\ny,2\n", csv...).Want(200).Text; repeated != rows {
+		t.Errorf("got %s, want %s", repeated, rows)
 	}
 	if n := len(testkit.Decode[[]network.PortSpeed](c.Do("GET", "/port-speed", nil))); n != 4 {
 		t.Errorf("got %d port speeds, want 4", n)
 	}
 
-	// After a day a value is free again.
+	// After a day a value can be used again.
 	testkit.Execute(t, p.Databases[network.Name], "UPDATE idempotency SET expires_at = now()")
 	testkit.Execute(t, p.Databases[network.Name], "INSERT INTO idempotency SELECT int8send(n), '', '', now() FROM generate_series(1, 20000) n")
 	c.Do("POST", "/port-speed", body, idempotencyKey, "a").WantErrors("/name", "taken")
@@ -75,7 +71,7 @@ func testIdempotency(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/port-speed", `{"name": "later", "speed": 1}`, idempotencyKey, "e").Want(200)
 	var left int
 	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM idempotency").Scan(&left); err != nil || left != 2 {
-		t.Errorf("got %d kept answers (%v), want 2", left, err)
+		t.Errorf("got %d stored responses (%v), want 2", left, err)
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 
 const (
 	agentKey = "what the agent asks of its callers"
-	// hostKey is of no host.
+	// hostKey is the public key of no existing host.
 	hostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG"
 )
 
@@ -111,8 +111,8 @@ func (b *boot) view(m target) install.Install {
 	return testkit.Decode[install.Install](b.c.Do("GET", path("/pxe/install/%d", m.id), nil).Want(200))
 }
 
-// until waits for an install to have a status.
-func (b *boot) until(m target, status string) (i install.Install) {
+// awaitStatus waits until an install has a status.
+func (b *boot) awaitStatus(m target, status string) (i install.Install) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
 		i = b.view(m)
@@ -121,8 +121,8 @@ func (b *boot) until(m target, status string) (i install.Install) {
 	return i
 }
 
-// gets lets a machine boot repeatedly, until the agent knows of the install and sends a script that contains text.
-func (b *boot) gets(m target, text string) (script string) {
+// bootUntil boots a machine repeatedly, until the agent sends a script that contains text.
+func (b *boot) bootUntil(m target, text string) (script string) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
 		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
@@ -134,10 +134,10 @@ func (b *boot) gets(m target, text string) (script string) {
 	return script
 }
 
-// starts lets a machine boot until it gets its boot script, and returns the script's token.
-func (b *boot) starts(m target) (token string) {
+// bootToken boots a machine until it gets its boot script, and returns the script's token.
+func (b *boot) bootToken(m target) (token string) {
 	b.Helper()
-	return tokenIn(b.gets(m, "kernel"))
+	return tokenIn(b.bootUntil(m, "kernel"))
 }
 
 // tokenIn returns the token in a boot script.
@@ -156,7 +156,7 @@ func TestInstalls(t *testing.T) {
 	)
 	billing.Trust(hook.Secret)
 	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
-	token := b.starts(m)
+	token := b.bootToken(m)
 	preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", m.address, "")
 	if want := "'a long walk in the rain' " + m.address + " ben@example.org"; preseed != want {
 		t.Errorf("got the preseed %q, want %q", preseed, want)
@@ -169,8 +169,8 @@ func TestInstalls(t *testing.T) {
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
 	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
 	b.agent.PostEvent(token, "done", m.address, "")
-	b.until(m, "installed")
-	testkit.Eventually(t, "the client is told", func() bool { return b.box.Accepted() == 1 })
+	b.awaitStatus(m, "installed")
+	testkit.Eventually(t, "the client gets a mail", func() bool { return b.box.Accepted() == 1 })
 	mail := b.box.Mails()[0]
 	if !bytes.Contains(mail.Data, []byte("Subject: web1.example.com: installed")) || mail.To[0] != "ben@example.org" {
 		t.Errorf("got a mail to %s: %s, want one to ben@example.org that says installed", mail.To[0], mail.Data)
@@ -186,7 +186,7 @@ func TestInstalls(t *testing.T) {
 			return strings.Contains(b.c.Do("GET", at, nil).Want(200).Text, "pxe.install."+action)
 		})
 	}
-	testkit.Eventually(t, "billing has heard of all of it", func() bool { return billing.Accepted() == 4 })
+	testkit.Eventually(t, "billing has received all events", func() bool { return billing.Accepted() == 4 })
 	for _, r := range billing.All() {
 		e := r.Event(t)
 		if e.Data.Targets[0].ID != m.id || strings.Contains(string(r.Body), "a long walk") || strings.Contains(string(r.Body), token) {
@@ -211,7 +211,7 @@ func TestReportsAreAppliedOnce(t *testing.T) {
 	b := &boot{T: t, product: all[0], c: c, agent: agenttest.NewBootAgent(t, agentKey)}
 	b.set()
 	m := b.install("")
-	token := b.starts(m)
+	token := b.bootToken(m)
 	for n := range 150 {
 		b.agent.Agent.Machines().Admit(machine.Client{MAC: m.mac, IsBooting: true})
 		b.agent.MustRequest("GET", "/i/"+token+"/after?"+fmt.Sprint(n), m.address, "")
@@ -220,7 +220,7 @@ func TestReportsAreAppliedOnce(t *testing.T) {
 		}
 	}
 	b.agent.PostEvent(token, "done", m.address, "")
-	i := b.until(m, "installed")
+	i := b.awaitStatus(m, "installed")
 	var requests int64
 	if err := all[0].Databases[pxe.Name].QueryRow(t.Context(), "SELECT requests FROM install WHERE id = $1", m.id).
 		Scan(&requests); err != nil {

@@ -48,19 +48,17 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 		t.Errorf("got the key %+v, want one of Shop at %s", key, own)
 	}
 
-	// Counts.
-	testkit.Eventually(t, "its key is counted", func() bool {
+	testkit.Eventually(t, "its key, permissions and clients are counted", func() bool {
 		i := testkit.Decode[integration.Integration](c.Do("GET", own, nil).Want(200))
 		return i.Keys == 1 && i.Permissions == 2 && i.Clients == 0
 	})
 
-	// A new name follows to where it is shown.
 	c.Do("PATCH", own, `{"name": "Web shop"}`).Want(200)
-	testkit.Eventually(t, "the name follows", func() bool {
+	testkit.Eventually(t, "the owner of the keys has the new name", func() bool {
 		return strings.Contains(c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text, `"Web shop"`)
 	})
 
-	// Disabled, and back.
+	// A disabled integration's key works again once it is enabled.
 	for range 2 {
 		c.Do("PATCH", own, disable).Want(200)
 		becomes(t, shop, own, 401)
@@ -68,10 +66,10 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 		becomes(t, shop, own, 200)
 	}
 
-	// Gone: its key is refused at once, and soon it is gone, too.
+	// A deleted integration's key is refused at once, and deleted soon.
 	c.Do("DELETE", own, nil).Want(200)
 	becomes(t, shop, "/group", 401)
-	testkit.Eventually(t, "its keys are gone", func() bool {
+	testkit.Eventually(t, "its keys are deleted", func() bool {
 		return c.Do("GET", "/auth/key?owner="+own, nil).Want(200).Text == "[]\n"
 	})
 	for _, owner := range []string{own, "/integration/999999", "/client/999999"} {
@@ -88,7 +86,7 @@ func testIntegrations(t *testing.T, p *product.Product, c *testkit.Client) {
 func TestDetachedIntegration(t *testing.T) { both(t, testDetachedIntegration) }
 
 func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client) {
-	const its = 250
+	const clientCount = 250
 	id, shop := newIntegration(t, c, "Shop", `{"users": {"clients": {"read": true, "write": true}}}`)
 	at := path("/integration/%d", id)
 	client := shop.Do("POST", "/client", order("ben@example.com", "billing_id", 4711)).Want(200).ID()
@@ -99,7 +97,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		"INSERT INTO client (email, first, last, billing_id, integration_id) SELECT 'c' || n || '@example.com', 'Ben', n, n, $1 "+
 			"FROM generate_series(2, $2) n",
 		id,
-		its,
+		clientCount,
 	)
 	other := c.Do("POST", "/client", order("eve@example.com")).Want(200).ID()
 
@@ -116,7 +114,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		c.Do("DELETE", at+"?detach=true", nil).Want(200)
 	}
 	if is := testkit.Decode[integration.Integration](c.Do("GET", at, nil).Want(200)); !is.Detaching {
-		t.Errorf("got %+v, want it detaching", is)
+		t.Errorf("got %+v, want an integration that is detaching", is)
 	}
 	c.Do("POST", "/client", order("late@example.com", "integration_id", id)).WantErrors("/billing/integration", "closing")
 	c.Do("PATCH", path("/client/%d", other), map[string]any{"integration_id": id}).WantErrors("/billing/integration", "closing")
@@ -126,7 +124,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	shop.Do("GET", "/client", nil).Want(401)
 	release()
 
-	testkit.Eventually(t, "it is gone", func() bool { return c.Do("GET", at, nil).Status == 404 })
+	testkit.Eventually(t, "the integration is deleted", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("DELETE", at+"?detach=true", nil).Want(404)
 	if is := testkit.Decode[clients.Client](
 		c.Do("GET", path("/client/%d", client), nil).Want(200),
@@ -143,8 +141,8 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 	}
 	producttest.AwaitLog(t, p)
 	logged := testkit.Decode[[]struct{ ID int64 }](c.Do("GET", "/log?type=client.edited", nil).Want(200))
-	if len(logged) != its {
-		t.Fatalf("got %d log items, want %d", len(logged), its)
+	if len(logged) != clientCount {
+		t.Fatalf("got %d log items, want %d", len(logged), clientCount)
 	}
 	if text := c.Do("GET", path("/log/%d", logged[0].ID), nil).
 		Want(200).
@@ -156,13 +154,17 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 		t.Errorf(`got %s, want the deletion of "Shop"`, text)
 	}
 
-	// An integration whose job was lost with an old backup is deleted, too: nothing is left to detach.
+	// A detaching integration without a job, as after a restore, is deleted, too.
 	id = c.Do("POST", "/integration", `{"name": "Second shop"}`).Want(200).ID()
 	c.Do("POST", "/client", order("third@example.com", "integration_id", id)).Want(200)
 	testkit.Execute(t, p.Databases[system.Name], "UPDATE integration SET detaching = true WHERE id = $1", id)
-	testkit.Eventually(t, "the second one is gone", func() bool { return c.Do("GET", path("/integration/%d", id), nil).Status == 404 })
+	testkit.Eventually(
+		t,
+		"the second integration is deleted",
+		func() bool { return c.Do("GET", path("/integration/%d", id), nil).Status == 404 },
+	)
 	c.Do("DELETE", path("/integration/%d?detach=true", c.Do("POST", "/integration", `{"name": "Third shop"}`).Want(200).ID()), nil).Want(200)
-	testkit.Eventually(t, "the third one is gone", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
+	testkit.Eventually(t, "the third integration is deleted", func() bool { return c.Do("GET", "/integration", nil).Want(200).Text == "[]\n" })
 }
 
 // No admin extends its own rights by an integration: neither by granting permissions that it lacks, nor by the keys or the
@@ -197,7 +199,7 @@ func testNoPrivilegeEscalationByAnIntegration(t *testing.T, _ *product.Product, 
 	other := eve.Do("POST", "/integration", `{"name": "Eve's"}`).Want(200).ID()
 	eve.Do("PATCH", path("/integration/%d/permission", other), `{"system": {"integrations": {"write": true}}}`).Want(200)
 
-	// A key that the admin created is bound by its permissions, whatever the integration gets later.
+	// A key that the admin creates is bound by the admin's permissions, also after the integration gets more.
 	bound := c.WithKey(keyOf(t, eve, path("/integration/%d", other)))
 	c.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).Want(200)
 	time.Sleep(100 * time.Millisecond)

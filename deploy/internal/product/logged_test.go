@@ -19,13 +19,13 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// TestEveryChangeIsLogged makes each change that has an operation, and checks that the log has what the operation declares.
+// TestEveryChangeIsLogged sends each operation that changes something, and checks that the log has what the operation declares.
 // It covers new operations, too.
 func TestEveryChangeIsLogged(t *testing.T) { both(t, testEveryChangeIsLogged) }
 
 func testEveryChangeIsLogged(t *testing.T, p *product.Product, c *testkit.Client) {
 	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
-	w.inTurn(func(changes []rest.Operation) { w.doAll(changes, w.do) })
+	w.inOrder(func(changes []rest.Operation) { w.doAll(changes, w.do) })
 	producttest.AwaitLog(t, p)
 	w.compare(p)
 	w.deliver(p)
@@ -58,7 +58,7 @@ func TestEverySecondCall(t *testing.T) {
 	t.Parallel()
 	p, c := producttest.Start(t)
 	w := &logWalk{walk: newWalk(t, p, c), changes: map[string]change{}}
-	w.inTurn(func(operations []rest.Operation) {
+	w.inOrder(func(operations []rest.Operation) {
 		w.doAll(operations, w.do)
 		for _, o := range operations {
 			producttest.AwaitConsumers(t, p)
@@ -85,9 +85,9 @@ func TestEverySecondCall(t *testing.T) {
 	})
 }
 
-// inTurn calls do with the operations in this order: creating, editing, deleting (children before parents), and those on
+// inOrder calls do with the operations in this order: creating, editing, deleting (children before parents), and those on
 // many items.
-func (w *logWalk) inTurn(do func([]rest.Operation)) {
+func (w *logWalk) inOrder(do func([]rest.Operation)) {
 	var edits, deletes, creating, many []rest.Operation
 	for _, o := range w.operations {
 		switch {
@@ -124,7 +124,7 @@ func (w *logWalk) inTurn(do func([]rest.Operation)) {
 	do(many)
 }
 
-// change is a change that was made.
+// change is an operation that was sent, with the item before and after it.
 type change struct {
 	operation rest.Operation
 	before    map[string]any
@@ -234,7 +234,7 @@ func (w *logWalk) compare(p *product.Product) {
 		if n := len(
 			items[request],
 		); n != 1 && changes.operation.Effect.Logs != rest.LogsEach && changes.operation.Path != "/pxe/iso" ||
-			n == 0 { // the end of an import is another
+			n == 0 { // the end of an import has its own item
 			w.t.Errorf("%s %s: got %d log items, want 1, or more if it logs each", changes.operation.Method, changes.operation.Path, n)
 			continue
 		}
@@ -264,7 +264,7 @@ func (w *logWalk) compareItem(changes change, id int64) {
 		}
 	}
 	byLink := changes.operation.Method == http.MethodPatch &&
-		strings.Contains(changes.operation.Path, "/client/{client_id}/su") // which shows less than what changed
+		strings.Contains(changes.operation.Path, "/client/{client_id}/su") // the view of a link shows only some of the changed members
 	if changes.operation.Effect.Logs != rest.LogsItem || byLink {
 		return
 	}
@@ -287,10 +287,10 @@ func (w *logWalk) compareItem(changes change, id int64) {
 	for _, name := range unrecorded[changes.operation.Path] {
 		delete(want, name)
 	}
-	for _, moves := range []string{"status", "error", "progress"} { // while an ISO is loaded
+	for _, name := range []string{"status", "error", "progress"} { // they change during the import
 		if changes.operation.Path == "/pxe/iso" {
-			delete(got, moves)
-			delete(want, moves)
+			delete(got, name)
+			delete(want, name)
 		}
 	}
 	if !reflect.DeepEqual(got, want) {

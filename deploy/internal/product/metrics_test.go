@@ -82,7 +82,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	existing := metricsOf(t, o)
 	for _, elsewhere := range []string{
 		"pkg/runtime/process/certificate.go", "pkg/postgres/pool/pool.go", "pkg/runtime/host/host.go", "pkg/jobs/runner.go",
-	} { // what is not there before it happens
+	} { // metrics that appear only after an event
 		text, err := os.ReadFile("../../../" + elsewhere)
 		if err != nil {
 			t.Fatal(err)

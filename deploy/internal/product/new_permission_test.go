@@ -114,7 +114,7 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	}
 	producttest.AwaitConsumers(t, i.product)
 	i.beforeSwitches()
-	i.redis.FlushAll(t.Context()) // as if nobody had come with a key for a while
+	i.redis.FlushAll(t.Context()) // as if no key had been used for a while
 	if err := i.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -131,26 +131,27 @@ func TestUpgradeGrantsNewPermissions(t *testing.T) {
 	awaitPermission(t, "its key with a bound that lacked a permission", carlasBound, false)
 	awaitPermission(t, "an integration that lacked a permission", programs["some"], false)
 
-	// The other services have heard of it: who lacks the permission makes no key for an account that has it.
+	// The other services know of the grant: an admin without the permission cannot create a key for an account that has it.
 	producttest.AwaitConsumers(t, i.product)
 	for _, owner := range []string{path("/admin/%d", anna), path("/integration/%d", shop)} {
-		berts.Do(http.MethodPost, "/auth/key", map[string]any{"name": "lifts", "owner": map[string]any{"url": owner}}).Want(http.StatusForbidden)
+		berts.Do(http.MethodPost, "/auth/key", map[string]any{"name": "escalation", "owner": map[string]any{"url": owner}}).
+			Want(http.StatusForbidden)
 	}
 	producttest.AwaitLog(t, i.product)
 	for kind, want := range map[string]int{"admin": 3, "integration": 1} {
 		condition := "log WHERE type = '" + kind + ".permission.edited' AND user_url IS NULL AND changes::jsonb ? 'network.switches.read'"
 		if got := i.count(system.Name, condition); got != want {
-			t.Errorf("got %d log items of %ss who gained the permission, want %d", got, kind, want)
+			t.Errorf("got %d log items of %ss that gained the permission, want %d", got, kind, want)
 		}
 	}
 
-	// From here on the permission is one like others: it is granted, and stays revoked.
+	// After the upgrade, the permission can be granted and revoked like all others, also across restarts.
 	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", bert), `{"network": {"switches": {"read": true}}}`).Want(http.StatusOK)
-	const strip = `{"network": {"switches": {"read": false, "write": false}}}`
-	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", anna), strip).Want(http.StatusOK)
+	const withoutSwitches = `{"network": {"switches": {"read": false, "write": false}}}`
+	i.admin.Do(http.MethodPatch, path("/admin/%d/permission", anna), withoutSwitches).Want(http.StatusOK)
 	i.restart()
 	awaitPermission(t, "an admin who was granted it", i.admin.WithKey(berts.Key), true)
-	awaitPermission(t, "an admin who was stripped of it", i.admin.WithKey(heldKey.Key), false)
+	awaitPermission(t, "an admin who lost it", i.admin.WithKey(heldKey.Key), false)
 }
 
 // A program that knows fewer permissions than were granted neither revokes the others nor fails on their names.

@@ -22,7 +22,7 @@ func TestEveryNull(t *testing.T) {
 	p, c := producttest.Start(t)
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
-	document := served(t, c)
+	document := openAPI(t, c)
 	tried := 0
 	for _, o := range w.operations {
 		if !edits(o) {

@@ -32,7 +32,7 @@ func withPanels(t *testing.T) (*product.Product, *testkit.Client, *mailbox.Serve
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + box.Addr, MailFrom: "noreply@example.com",
 		APIURL: "https://api.example.com", ClientURL: "https://panel.example.com/", AdminURL: "https://admin.example.com",
 		PasskeyDomain: secondfactor.Settings.PasskeyDomain, PasskeyOrigins: secondfactor.Settings.PasskeyOrigins})
-	testkit.Eventually(t, "identity knows where the panels are", func() bool {
+	testkit.Eventually(t, "identity has applied the settings of the panels", func() bool {
 		link := c.Do("GET", "/auth/sso", nil)
 		return link.Status == 200
 	})
@@ -123,7 +123,7 @@ func TestWelcome(t *testing.T) {
 	_, reseller := signIn(t, c, loginOf("client", "reseller@example.com", password))
 	id := reseller.Do("POST", "/client", order("new@example.com")).Want(200).ID()
 	self := path("/client/%d", id)
-	testkit.Eventually(t, "clients knows where the API is", func() bool { return welcome(reseller, id).Status == 200 })
+	testkit.Eventually(t, "clients has applied the setting of the API", func() bool { return welcome(reseller, id).Status == 200 })
 	first := nextLink(t, box, "new@example.com", 0)
 	values, err := url.ParseQuery(first.Fragment)
 	if err != nil || first.Host+first.Path != "api.example.com/-/password" || claimed(id) {
@@ -131,7 +131,7 @@ func TestWelcome(t *testing.T) {
 	}
 	c.Do("GET", first.Path, nil).Want(200)
 
-	// A link to another address is good no longer.
+	// A link that was sent to an earlier address is invalid.
 	reseller.Do("PATCH", self, `{"email": "newer@example.com"}`).Want(200)
 	choose := func(values url.Values) *testkit.Response {
 		return anonymous.Do("PATCH", "/auth/password-reset/"+values.Get("id"), map[string]any{"token": values.Get("token"), "password": password})
@@ -148,7 +148,7 @@ func TestWelcome(t *testing.T) {
 	secondfactor.NewVerifiedApp(t, p.Databases[identity.Name], c.WithKey(early.Key).WithT(t))
 	choose(values).Want(200)
 	if !claimed(id) {
-		t.Error("got an unclaimed account after its link was used, want it claimed")
+		t.Error("got an unclaimed account after the use of its link, want it claimed")
 	}
 	if left := testkit.Decode[[]mfa.Authenticator](c.Do("GET", "/auth/verify/auth?owner="+self, nil).Want(200)); len(left) > 0 {
 		t.Errorf("got %+v from before the account was claimed, want none left", left)
@@ -158,10 +158,11 @@ func TestWelcome(t *testing.T) {
 	welcome(c, id).WantErrors("/type", "unavailable")
 	_, session := signIn(t, c, loginOf("client", "newer@example.com", password))
 
-	// The first proof of an address that it has given itself ends what it made before, and not what operators did.
+	// The first proof of an address that the account chose itself ends the keys and links that the account created before. Those of
+	// operators stay.
 	own := testkit.Decode[keys.APIKey](session.Do("POST", "/auth/key", `{"name": "own"}`).Want(200))
 	operatorKey := testkit.Decode[keys.APIKey](
-		c.Do("POST", "/auth/key", map[string]any{"name": "given", "owner": map[string]any{"url": self}}).Want(200),
+		c.Do("POST", "/auth/key", map[string]any{"name": "operator", "owner": map[string]any{"url": self}}).Want(200),
 	)
 	other := session.Do("POST", "/client", order("other@example.com")).Want(200).ID()
 	link := session.Do("POST", self+"/super", map[string]any{"client_id": other}).Want(200).ID()
@@ -178,7 +179,7 @@ func TestWelcome(t *testing.T) {
 	c.Do("GET", path("%s/super/%d", self, link), nil).Want(404)
 	c.Do("GET", path("%s/super/%d", self, kept), nil).Want(200)
 
-	// So does a first sign-in, and a link that it makes of itself.
+	// A first sign-in claims an account, too.
 	byPassword := newPerson(t, c, "client", "password@example.com")
 	if claimed(byPassword) {
 		t.Error("got a claimed account before its first use, want it unclaimed")

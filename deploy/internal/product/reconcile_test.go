@@ -84,7 +84,7 @@ func (i *installation) start() (err error) {
 		i.Context(),
 		i.urls,
 		i.masterKey,
-		service.Settings{Tuning: testkit.Tune(service.Tuning{PollInterval: time.Second})}, // nobody tells of a restore
+		service.Settings{Tuning: testkit.Tune(service.Tuning{PollInterval: time.Second})}, // services learn of a restore only by polling
 		producttest.Unlimited,
 		i.redis,
 		gateway.Config{},
@@ -338,7 +338,7 @@ func TestRestoredBelowARunningService(t *testing.T) {
 	i.restore(network.Name, i.dump(network.Name))
 	testkit.Eventually(
 		t,
-		"it serves no more",
+		"the service stops serving",
 		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },
 	)
 }
@@ -348,18 +348,18 @@ func TestAnotherMasterKey(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	i.stop()
-	right := i.masterKey
+	original := i.masterKey
 	i.masterKey = seal.NewMasterKey()
 	if err := i.start(); err == nil ||
 		!strings.Contains(err.Error(), "the key does not match this installation's sealed secrets") {
 		t.Errorf("got %v, want an error about another key", err)
 	}
-	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + right.Reveal())
+	i.masterKey = secret.New(seal.NewMasterKey().Reveal() + "," + original.Reveal())
 	i.restart()
-	i.masterKey = right // what is sealed since is sealed with the new one
+	i.masterKey = original // new secrets are sealed with the new key
 	i.stop()
-	if err := i.start(); err == nil {
-		t.Error("got a start with the old key alone, want an error")
+	if err := i.start(); err == nil || !strings.Contains(err.Error(), "the key does not match this installation's sealed secrets") {
+		t.Errorf("start without the new key: got %v, want an error about another key", err)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestLostSchemaIsFoundOut(t *testing.T) {
 	i.restart()
 	testkit.Eventually(
 		t,
-		"it serves no more",
+		"the service stops serving",
 		func() bool { return i.admin.Do(http.MethodGet, "/group", nil).Status == http.StatusServiceUnavailable },
 	)
 	i.stop()
@@ -474,7 +474,7 @@ func TestRestoredSchemaForgets(t *testing.T) {
 	}
 	i.reconcile()
 	i.restart()
-	repeat().Want(http.StatusUnprocessableEntity) // the name is taken
+	repeat().Want(http.StatusUnprocessableEntity) // the repeated request is not answered from the store, so the name is in use
 	if n := i.count(network.Name, "message") + i.count(network.Name, "closing"); n != 0 {
 		t.Errorf("got %d messages and deletion leases, want none", n)
 	}

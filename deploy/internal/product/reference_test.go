@@ -140,11 +140,11 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		server := newDHCPServer(t, c, fmt.Sprintf("fra%d", i))
 		var racing sync.WaitGroup
 		racing.Go(func() { c.Do("DELETE", path("/pxe/dhcp/%d", server), nil).Want(200) })
-		switch answer := c.Do("PATCH", group, map[string]any{"pxe_dhcp_server": server}); answer.Status {
+		switch response := c.Do("PATCH", group, map[string]any{"pxe_dhcp_server": server}); response.Status {
 		case 200:
 			created++
 		default:
-			answer.Want(422)
+			response.Want(422)
 		}
 		racing.Wait()
 	}
@@ -152,7 +152,7 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 	if err := p.Databases[pxe.Name].QueryRow(t.Context(), "SELECT count(*) FROM change").Scan(&last); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "network has heard of all", func() bool {
+	testkit.Eventually(t, "network has applied all changes", func() bool {
 		var at int64
 		err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT seq FROM consumer WHERE source = 'pxe'").Scan(&at)
 		return err == nil && at == last
@@ -161,7 +161,7 @@ func TestReferenceWhileItsTargetIsDeleted(t *testing.T) {
 		t.Errorf("got %s after %d references to deleted servers, want no reference", text, created)
 	}
 	if created == 0 {
-		t.Error("got no reference made in time, want some")
+		t.Error("got no reference before a deletion, want some")
 	}
 	var dangling int
 	if err := p.Databases[network.Name].QueryRow(t.Context(), "SELECT count(*) FROM ip_group g JOIN ref r ON r.id = g.pxe_dhcp_server_id "+
@@ -189,14 +189,14 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 		var racing sync.WaitGroup
 		for range callers {
 			racing.Go(func() {
-				answer := c.Do("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": client}})
-				if answer.Status == 422 {
-					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-						t.Errorf("got %s, want not_found or closing", answer.Text)
+				response := c.Do("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": client}})
+				if response.Status == 422 {
+					if code := testkit.Decode[problem.Problem](response).Errors[0].Code; code != "not_found" && code != "closing" {
+						t.Errorf("got %s, want not_found or closing", response.Text)
 					}
 					return
 				}
-				answer.Want(200)
+				response.Want(200)
 			})
 		}
 		var deletion *testkit.Response
@@ -259,7 +259,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 				}
 			}
 		})
-		if round%2 == 1 { // or else the deletion always comes too late
+		if round%2 == 1 { // otherwise the clients always come first
 			testkit.Eventually(t, "the deletion is under way", func() bool {
 				var begun bool
 				select {
@@ -272,33 +272,33 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 		}
 		for caller := range callers {
 			racing.Go(func() {
-				answer := c.Do("POST", "/client", body(caller))
-				if answer.Status == 422 {
-					if code := testkit.Decode[problem.Problem](answer).Errors[0].Code; code != "not_found" && code != "closing" {
-						t.Errorf("got %s, want not_found or closing", answer.Text)
+				response := c.Do("POST", "/client", body(caller))
+				if response.Status == 422 {
+					if code := testkit.Decode[problem.Problem](response).Errors[0].Code; code != "not_found" && code != "closing" {
+						t.Errorf("got %s, want not_found or closing", response.Text)
 					}
 					return
 				}
-				answer.Want(200)
+				response.Want(200)
 			})
 		}
 		racing.Wait()
-		its := testkit.Decode[[]clients.Client](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
+		remaining := testkit.Decode[[]clients.Client](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
 		if deletion.Status == 200 {
 			deleted++
 			c.Do("GET", at, nil).Want(404)
-			if len(its) > 0 {
-				t.Errorf("integration %d is gone: got %d clients, want none", id, len(its))
+			if len(remaining) > 0 {
+				t.Errorf("the deleted integration %d: got %d clients, want none", id, len(remaining))
 			}
 			continue
 		}
 		kept++
-		if text := deletion.Want(409).Text; !strings.Contains(text, "client") || len(its) == 0 {
-			t.Errorf("integration %d: got %s with %d clients, want a conflict over its clients", id, text, len(its))
+		if text := deletion.Want(409).Text; !strings.Contains(text, "client") || len(remaining) == 0 {
+			t.Errorf("integration %d: got %s with %d clients, want a conflict over its clients", id, text, len(remaining))
 		}
 		c.Do("POST", "/client", body(callers)).Want(200)
 	}
-	t.Logf("%d integrations were deleted at once, %d had clients", deleted, kept)
+	t.Logf("%d integrations were deleted, %d had clients", deleted, kept)
 	var open, dangling int
 	if err := p.Databases[system.Name].QueryRow(t.Context(), "SELECT count(*) FROM closing").Scan(&open); err != nil || open > 0 {
 		t.Errorf("got %d deletion leases (%v), want none", open, err)
@@ -307,14 +307,14 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 		"AND r.id = c.integration_id WHERE c.integration_id IS NOT NULL AND r.gone IS NOT false").
 		Scan(&dangling); err != nil ||
 		dangling > 0 {
-		t.Errorf("got %d clients of integrations that are gone (%v), want none", dangling, err)
+		t.Errorf("got %d clients of deleted integrations (%v), want none", dangling, err)
 	}
 }
 
-// Assignments from before owners had to be clients stay, and say that their owner is missing.
-func TestOwnersOfBefore(t *testing.T) { producttest.InOneProcess(t, testOwnersOfBefore) }
+// Assignments from before owners had to be clients stay, and show that their owner is missing.
+func TestFormerOwners(t *testing.T) { producttest.InOneProcess(t, testFormerOwners) }
 
-func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
+func testFormerOwners(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)
 	c.Do("POST", "/group", `{"name": "Frankfurt 1"}`).Want(200)
 	for _, e := range []string{`{"group": 1, "address": "192.0.2.1"}`, `{"group": 1, "address": "192.0.2.2"}`, `{"group": 1, "address": "192.0.2.3", "owner": 1}`} {
@@ -331,36 +331,40 @@ func testOwnersOfBefore(t *testing.T, p *product.Product, c *testkit.Client) {
 	if err := network.New(p.Databases[network.Name], nil, peers.New(network.Name, p.Services)).FindOwners(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	shown := func(entity int) string {
+	ownerOf := func(entity int) string {
 		return testkit.JSON(testkit.Decode[network.IPEntity](c.Do("GET", path("/entity/%d", entity), nil).Want(200)).Owner)
 	}
-	if got := shown(
+	if got := ownerOf(
 		1,
-	) + shown(
+	) + ownerOf(
 		2,
-	) + shown(
+	) + ownerOf(
 		3,
 	); got != `{"id":1,"name":"Ben Miller"}{"id":2,"name":"Acme","missing":true}{"id":1,"name":"Ben Miller"}` {
 		t.Errorf("got the owners %s, want Ben Miller, the missing Acme and Ben Miller", got)
 	}
-	// Who gets the number gets nothing else, and what is edited stays as it is.
+	// A new client with the id of a missing owner does not get the entities, also after an edit of the entity.
 	other := path("/client/%d", c.Do("POST", "/client", order("eve@example.com")).Want(200).ID())
 	c.Do("PATCH", "/entity/2", `{"nickname": "old", "owner": {"id": 2, "server": {"id": 7}}}`).Want(200)
-	if got := shown(2); got != `{"id":2,"name":"Acme","missing":true,"server":{"id":7}}` {
+	if got := ownerOf(2); got != `{"id":2,"name":"Acme","missing":true,"server":{"id":7}}` {
 		t.Errorf("got the owner %s, want the missing Acme with server 7", got)
 	}
 	if list := testkit.Decode[[]network.IPEntity](
 		c.Do("GET", "/entity?owner_missing=true", nil).Want(200),
 	); len(list) != 1 ||
 		list[0].ID != 2 {
-		t.Errorf("got %+v without an owner, want entity 2 alone", list)
+		t.Errorf("entities with a missing owner: got %+v, want entity 2", list)
 	}
 	c.Do("DELETE", other, nil).Want(200)
 	c.Do("PATCH", "/entity/2", `{"owner": {"id": 1}}`).Want(200)
 	c.Do("PATCH", "/client/1", `{"first": "Benjamin"}`).Want(200)
-	testkit.Eventually(t, "the name follows", func() bool { return strings.Contains(shown(2), `{"id":1,"name":"Benjamin Miller"`) })
+	testkit.Eventually(
+		t,
+		"the entity shows the new name",
+		func() bool { return strings.Contains(ownerOf(2), `{"id":1,"name":"Benjamin Miller"`) },
+	)
 	if found := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=benjamin", nil).Want(200)); len(found) != 3 {
-		t.Errorf("got %+v by the new name, want 3 entities", found)
+		t.Errorf("search for the new name: got %+v, want 3 entities", found)
 	}
 	c.Do("PATCH", "/entity/1", `{"owner": {"id": 2}}`).WantErrors("/owner/id", "not_found")
 	c.Do("DELETE", "/client/1", nil).

@@ -130,7 +130,7 @@ func testConcurrencyIsASetting(t *testing.T, p *product.Product, c *testkit.Clie
 		"address": func() *testkit.Response { return c.WithKey("").Do("GET", "/browser-details", nil) },
 	} {
 		choose(t, c, "limits."+name+"_concurrency", 1)
-		testkit.Eventually(t, "one request of an "+name+" can be under way", func() bool { return someRefused(ask) })
+		testkit.Eventually(t, "the limit of one request of an "+name+" is applied", func() bool { return someRefused(ask) })
 		choose(t, c, "limits."+name+"_concurrency", nil)
 	}
 }

@@ -37,7 +37,7 @@ func testEverySeveral(t *testing.T, p *product.Product, c *testkit.Client) {
 	tried, count := 0, 1
 	for _, o := range w.operations {
 		if _, count := examples[o.Path]; !o.Several || !count && !strings.HasPrefix(o.Path, "/client/") ||
-			o.Path == "/pxe/install/{install_id}" { // no request makes such an item as it is, or as it can be deleted: see TestInstall
+			o.Path == "/pxe/install/{install_id}" { // no request creates such an item in a state in which it can be deleted: see TestInstall
 			continue
 		}
 		tried++
@@ -65,7 +65,7 @@ type several struct {
 	*walk
 	path   string // of the collection
 	create rest.Operation
-	count  *int // so far, of whatever kind
+	count  *int // the number of created items
 }
 
 // another creates an item like the example, with other values for unique members.
@@ -272,7 +272,7 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	others := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
 	)
-	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // of the first admin, who holds more
+	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // a key of the first admin, who has more permissions
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
 	unprivileged.WithKey(ownKey.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
 	becomes(t, unprivileged.WithKey(ownKey.Key), "/auth/key", 401)
@@ -296,6 +296,6 @@ func testSeveralAccountsAreGuarded(t *testing.T, _ *product.Product, c *testkit.
 		!got[1].ReceiveCopies {
 		t.Errorf("got %+v, want both to receive copies", got)
 	}
-	c.Do("DELETE", path("/admin/1,%d", id), nil).Want(409) // the last one who holds users.admins write
+	c.Do("DELETE", path("/admin/1,%d", id), nil).Want(409) // the last admin with users.admins write
 	c.Do("GET", path("/admin/%d", id), nil).Want(200)
 }

@@ -45,7 +45,7 @@ func TestTodo(t *testing.T) {
 			Want(200)
 		script := c.Do("POST", "/pxe/boot-script", `{"name": "boot"}`).Want(200).ID()
 		c.Do("POST", "/pxe/profile", map[string]any{"name": "Debian", "boot_script": script}).Want(200)
-		testkit.Eventually(t, "all are completed", func() bool {
+		testkit.Eventually(t, "the items are completed", func() bool {
 			now := items()
 			for _, slug := range completed {
 				if now[slug].CompletedAt == nil {

@@ -81,7 +81,7 @@ func testRevokedWithinTheBody(t *testing.T, _ *product.Product, c *testkit.Clien
 	}
 }
 
-// A waiting change is not made if its key is revoked or loses the permission meanwhile.
+// A change that waits is refused if its key is revoked or loses the permission meanwhile.
 func TestRevokedBeforeTheCommit(t *testing.T) { both(t, testRevokedBeforeTheCommit) }
 
 func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Client) {
@@ -92,7 +92,7 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 		want   int
 	}{
 		"deleted": {func(admin int64) { c.Do("DELETE", path("/admin/%d", admin), nil).Want(200) }, 401},
-		"stripped": {func(admin int64) {
+		"without-permission": {func(admin int64) {
 			c.Do("PATCH", path("/admin/%d/permission", admin), `{"network": {"switches": {"write": false}}}`).Want(200)
 		}, 403},
 	} {
@@ -108,7 +108,9 @@ func testRevokedBeforeTheCommit(t *testing.T, p *product.Product, c *testkit.Cli
 			t.Errorf("%s: got %v (%v), want %d", name, response, err, test.want)
 		}
 		unlock()
-		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).Want(200) // behind who still waits
+		c.Do("PATCH", path("/port-speed/%d", speed), `{"name": "before", "speed": 2, "billing_id": "b"}`).
+			Want(200)
+			// waits for the requests that still hold the lock
 		var count int
 		if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE after::text LIKE '%after%'").Scan(&count); err != nil || count > 0 {
 			t.Errorf("%s: got %d changes (%v), want none", name, count, err)

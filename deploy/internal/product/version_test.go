@@ -30,7 +30,7 @@ func testEveryVersion(t *testing.T, p *product.Product, c *testkit.Client) {
 			c.Do(o.Method, path, o.Example, "If-Match", stale).Want(412)
 		}
 		if o.Method == http.MethodDelete {
-			continue // the last admin, and the key of this test, are there to stay
+			continue // the last admin and the key of this test are still needed
 		}
 		seen := c.Do("GET", path, nil).Want(200).Header.Get("ETag")
 		edited := c.Do(o.Method, path, o.Example, "If-Match", `"0", `+seen).Want(200).Header.Get("ETag")
