@@ -34,7 +34,7 @@ func TestEveryInteger(t *testing.T) {
 	p, c := producttest.Start(t)
 	w := newWalk(t, p, c)
 	w.createOneOfEach()
-	document := served(t, c)
+	document := openAPI(t, c)
 	s := &integerSender{walk: w, tried: map[string]int{}}
 	for _, o := range w.operations {
 		described := document.Paths.Value(o.Path).GetOperation(o.Method)

@@ -272,7 +272,7 @@ func testDeletesOwnKeys(t *testing.T, _ *product.Product, c *testkit.Client) {
 	others := testkit.Decode[keys.APIKey](
 		c.Do("POST", "/auth/key", map[string]any{"name": "x", "owner": map[string]any{"url": path("/admin/%d", other)}}).Want(200),
 	)
-	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // a key of the first admin, who has more permissions
+	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, foreign.ID), nil).Want(403) // the key belongs to the first admin
 	holder.Do("DELETE", path("/auth/key/%d,%d", calling.ID, others.ID), nil).Want(200)
 	unprivileged.WithKey(ownKey.Key).Do("DELETE", path("/admin/%d,%d", id, other), nil).Want(200)
 	becomes(t, unprivileged.WithKey(ownKey.Key), "/auth/key", 401)
