@@ -2066,6 +2066,9 @@ type APIKey struct {
 	// Examples: billing
 	Name  string   `json:"name"`
 	Owner KeyOwner `json:"owner"`
+
+	// SessionCidrs The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it.
+	SessionCidrs []string `json:"session_cidrs"`
 }
 
 // Admin defines model for Admin.
@@ -2420,6 +2423,11 @@ type CreateAPIKeyBody struct {
 
 	// Password Makes the request a login, which needs no key. Its type is admin or client.
 	Password *string `json:"password,omitempty"`
+
+	// SessionCidrs The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it.
+	//
+	// Examples: ["0.0.0.0/0","::/0"]
+	SessionCidrs *[]string `json:"session_cidrs,omitempty"`
 
 	// Type as in owner
 	//
@@ -3920,9 +3928,12 @@ type GivenKey struct {
 	// Name The item's name.
 	//
 	// Examples: billing
-	Name   *string      `json:"name,omitempty"`
-	Owner  *KeyOwner    `json:"owner,omitempty"`
-	Verify *LoginVerify `json:"verify,omitempty"`
+	Name  *string   `json:"name,omitempty"`
+	Owner *KeyOwner `json:"owner,omitempty"`
+
+	// SessionCidrs The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it.
+	SessionCidrs *[]string    `json:"session_cidrs,omitempty"`
+	Verify       *LoginVerify `json:"verify,omitempty"`
 }
 
 // GranterLink defines model for GranterLink.
@@ -5536,6 +5547,11 @@ type UpdateAPIKeyBody struct {
 	// Examples: billing
 	Name  string                 `json:"name"`
 	Owner *UpdateAPIKeyBodyOwner `json:"owner,omitempty"`
+
+	// SessionCidrs The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it.
+	//
+	// Examples: ["0.0.0.0/0","::/0"]
+	SessionCidrs *[]string `json:"session_cidrs,omitempty"`
 
 	// Type as in owner
 	//

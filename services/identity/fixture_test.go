@@ -60,9 +60,13 @@ func newFixtureWith(t *testing.T, settings service.Settings) (*fixture, *testkit
 	return s, testkit.NewClient(t, http.HandlerFunc(s.serve)).WithKey(key.Reveal())
 }
 
-// serve calls the service as the gateway does. The path /-/holds/network.groups reports whether the key has network.groups read.
+// serve calls the service as the gateway does. The header Test-Address is the caller's address.
+// The path /-/holds/network.groups reports whether the key has network.groups read.
 func (s *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	call := &principal.Call{Peer: principal.Gateway, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test", Agent: r.UserAgent()}
+	if address := r.Header.Get("Test-Address"); address != "" {
+		call.IP = netip.MustParseAddr(address)
+	}
 	if value := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); value != "" {
 		if call.Principal = s.findPrincipal(r.Context(), value, call.IP); call.Principal == nil {
 			problem.Write(w, r, s.Deps.Log, apikey.Invalid())

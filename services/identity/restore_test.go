@@ -67,8 +67,8 @@ func TestRestoredAccounts(t *testing.T) {
 	newKey := func(name string) keys.APIKey {
 		return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200))
 	}
-	deleted, replaced, moved, expired, bound, near, same := newKey("deleted"), newKey("replaced"), newKey("moved"), newKey("expired"),
-		newKey("bound"), newKey("near"), newKey("same")
+	deleted, replaced, moved, expired, bound, near, same, wide := newKey("deleted"), newKey("replaced"), newKey("moved"), newKey("expired"),
+		newKey("bound"), newKey("near"), newKey("same"), newKey("wide")
 	deletedAdmin, _ := newAdmin(t, c, "gone", `{}`)
 	off, offKey := newAdmin(t, c, "off", `{}`)
 	few, fewKey := newAdmin(t, c, "few", `{"network": {"groups": {"read": true, "write": true}}}`)
@@ -90,6 +90,7 @@ func TestRestoredAccounts(t *testing.T) {
 		lost("auth.key.edited", bound.ID, "bound", []string{"network.groups read"}),
 		lost("auth.key.edited", near.ID, "allowed_cidrs", []string{"192.0.2.0/24"}),
 		lost("auth.key.edited", same.ID, "name", "same"),
+		lost("auth.key.edited", wide.ID, "session_cidrs", []string{"198.51.100.0/24"}),
 		lost("auth.key.deleted", 999),
 		lost("admin.deleted", deletedAdmin),
 		lost("admin.edited", off, "disabled", true),
@@ -100,8 +101,8 @@ func TestRestoredAccounts(t *testing.T) {
 		lost("auth.provider.deleted", deletedProvider),
 		lost("auth.provider.edited", editedProvider),
 	)
-	if len(labels) != 14 || left != 0 {
-		t.Fatalf("found: got %d (%d left), want 14 (0): %s", len(labels), left, strings.Join(labels, "; "))
+	if len(labels) != 15 || left != 0 {
+		t.Fatalf("found: got %d (%d left), want 15 (0): %s", len(labels), left, strings.Join(labels, "; "))
 	}
 	for _, id := range []int64{deleted.ID, replaced.ID, moved.ID} {
 		c.Do("GET", path("/auth/key/%d", id), nil).Want(404)
@@ -117,6 +118,9 @@ func TestRestoredAccounts(t *testing.T) {
 	}
 	if got := shown(near.ID).Networks; !slices.Equal(got, []string{"192.0.2.0/24"}) {
 		t.Errorf("networks: got %v, want 192.0.2.0/24", got)
+	}
+	if got := shown(wide.ID).SessionNetworks; !slices.Equal(got, []string{"198.51.100.0/24"}) {
+		t.Errorf("networks of sessions: got %v, want 198.51.100.0/24", got)
 	}
 	if got := shown(same.ID); got.Bound != nil || got.ExpiresAt != nil {
 		t.Errorf("a key that lost nothing: got %+v, want it as it was", got)

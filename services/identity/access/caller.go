@@ -20,13 +20,14 @@ import (
 // Caller is the calling key and its owner, as the unit of work reads them. The gateway's answer may be some seconds old, and in
 // that time a revoked key could create its own successor.
 type Caller struct {
-	Owner      principal.Owner
-	Grants     principal.Grants // of the owner, within the key's bound
-	Bound      Bound
-	KeyID      int64
-	KeyExpires *rest.Timestamp // nil: never
-	Networks   []string        // that the key may be used from; none: all
-	Latest     *time.Time      // when keys that it creates have to expire; nil: never
+	Owner           principal.Owner
+	Grants          principal.Grants // of the owner, within the key's bound
+	Bound           Bound
+	KeyID           int64
+	KeyExpires      *rest.Timestamp // nil: never
+	Networks        []string        // that the key may be used from; none: all
+	SessionNetworks []string        // that its sessions may be used from; none: as Networks
+	Latest          *time.Time      // when keys that it creates have to expire; nil: never
 }
 
 // Allow checks that the calling key is still valid. Each change of accounts and keys begins with it.
@@ -62,10 +63,10 @@ func ReadCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
 	var boundNames *[]string
 	var isLogin bool
 	err := tx.QueryRow(ctx, `
-		SELECT k.expires_at, k.bound, a.permissions, k.kind = 'login', k.allowed_cidrs FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		SELECT k.expires_at, k.bound, a.permissions, k.kind = 'login', k.allowed_cidrs, k.session_cidrs FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
 			AND a.disabled IS NOT TRUE`,
-		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.KeyExpires, &boundNames, &permissions, &isLogin, &c.Networks)
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.KeyExpires, &boundNames, &permissions, &isLogin, &c.Networks, &c.SessionNetworks)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Caller{}, apikey.Invalid()
 	}

@@ -39,14 +39,15 @@ const (
 // APIKey is a key. Only the response to the request that sets its value has the value.
 type APIKey struct {
 	rest.Versioned
-	ID        int64           `json:"id" db:"id"`
-	Name      string          `json:"name" db:"name"`
-	Key       string          `json:"key,omitempty" doc:"The key's value. Only the response to the request that sets it has it."`
-	Owner     KeyOwner        `json:"owner" db:"owner_"`
-	ExpiresAt *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
-	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
-	LastUsed  *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"When the key was last used, accurate to a few minutes. It does not count as a change of the key."`
-	Bound     *[]string       `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
+	ID              int64           `json:"id" db:"id"`
+	Name            string          `json:"name" db:"name"`
+	Key             string          `json:"key,omitempty" doc:"The key's value. Only the response to the request that sets it has it."`
+	Owner           KeyOwner        `json:"owner" db:"owner_"`
+	ExpiresAt       *rest.Timestamp `json:"expires_at,omitempty" db:"expires_at"`
+	Networks        []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
+	SessionNetworks []string        `json:"session_cidrs" db:"session_cidrs" ext:"true" doc:"The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it."`
+	LastUsed        *rest.Timestamp `json:"last_used_at,omitempty" db:"last_used_at" recorded:"false" ext:"true" doc:"When the key was last used, accurate to a few minutes. It does not count as a change of the key."`
+	Bound           *[]string       `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
 }
 
 // KeyOwner is the account that a key belongs to.
@@ -67,11 +68,12 @@ func Target(key *APIKey) pg.Target {
 
 // Body is the body by which a key is created or edited.
 type Body struct {
-	Name      string          `json:"name" db:"name" required:"edit" example:"billing"`
-	Key       secret.String   `json:"key" doc:"The value of a key from another system, at least 32 characters. Left out: a new value is created." example:"this-is-no-key-but-the-form-of-one"`
-	ExpiresAt *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"When the key expires. Left out: never, or together with the calling key." example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
-	Networks  []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere." example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
-	Owner     struct {
+	Name            string          `json:"name" db:"name" required:"edit" example:"billing"`
+	Key             secret.String   `json:"key" doc:"The value of a key from another system, at least 32 characters. Left out: a new value is created." example:"this-is-no-key-but-the-form-of-one"`
+	ExpiresAt       *rest.Timestamp `json:"expires_at" db:"expires_at" future:"true" doc:"When the key expires. Left out: never, or together with the calling key." example:"{\"iso_8601\":\"2099-12-31T00:00:00Z\",\"unix\":4102358400}"`
+	Networks        []string        `json:"allowed_cidrs" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere." example:"[\"192.0.2.0/24\", \"127.0.0.0/8\"]"`
+	SessionNetworks []string        `json:"session_cidrs" db:"session_cidrs" ext:"true" doc:"The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it." example:"[\"0.0.0.0/0\", \"::/0\"]"`
+	Owner           struct {
 		ID   *int64  `json:"id" alias:"owner_id" min:"1" doc:"The owner's id, unless url has it." example:"1"`
 		Type *string `json:"type" alias:"owner_type" ext:"true" doc:"admin, client or integration, where url has none" example:"admin"`
 		URL  string  `json:"url" doc:"The owner's path, such as /admin/3, or /admin with an id. Left out: the caller." example:"/admin/1"`
@@ -101,7 +103,8 @@ func (b *Body) setDefaultOwner(owner principal.Owner) {
 
 // Resolve checks what the tags cannot express, and determines the owner.
 func (b *Body) Resolve(invalid *problem.Fields) {
-	b.checkNetworks(invalid)
+	b.Networks = checkNetworks("/allowed_cidrs", b.Networks, invalid)
+	b.SessionNetworks = checkNetworks("/session_cidrs", b.SessionNetworks, invalid)
 	if text := b.Key.Reveal(); text != "" {
 		switch {
 		case len(text) < apikey.MinImportLength:

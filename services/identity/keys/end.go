@@ -14,24 +14,30 @@ import (
 // End deletes the keys that meet a condition, and the sessions that were created with them. It returns the names of their entries
 // in Redis, for Revoke.
 func End(ctx context.Context, tx *pg.Tx, condition string, args ...any) (names []string, err error) {
-	rows, err := tx.Query(ctx, `
-		WITH named AS (SELECT id FROM api_key WHERE `+condition+`),
-			ended AS (SELECT id FROM named UNION SELECT k.id FROM api_key k JOIN named n ON k.made_with = n.id)
-		SELECT hash FROM api_key JOIN ended USING (id) UNION ALL SELECT hash FROM session_value v JOIN ended e ON v.key_id = e.id`, args...)
-	if err != nil {
-		return nil, fmt.Errorf("find the keys to end: %w", err)
-	}
-	hashes, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil || len(hashes) == 0 {
+	if names, err = entryNames(ctx, tx, condition, args...); err != nil || len(names) == 0 {
 		return nil, err
-	}
-	for _, hash := range hashes {
-		names = append(names, EntryName(hash))
 	}
 	if _, err = tx.Exec(ctx, "DELETE FROM api_key WHERE "+condition, args...); err != nil {
 		return nil, fmt.Errorf("end keys: %w", err)
 	}
 	return names, nil
+}
+
+// entryNames returns the names of the entries in Redis for the keys that meet a condition, and for the sessions that were created
+// with them.
+func entryNames(ctx context.Context, tx *pg.Tx, condition string, args ...any) (names []string, err error) {
+	rows, err := tx.Query(ctx, `
+		WITH named AS (SELECT id FROM api_key WHERE `+condition+`),
+			all_keys AS (SELECT id FROM named UNION SELECT k.id FROM api_key k JOIN named n ON k.made_with = n.id)
+		SELECT hash FROM api_key JOIN all_keys USING (id) UNION ALL SELECT hash FROM session_value v JOIN all_keys a ON v.key_id = a.id`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("find the entries of keys: %w", err)
+	}
+	hashes, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	for _, hash := range hashes {
+		names = append(names, EntryName(hash))
+	}
+	return names, err
 }
 
 // EndLinks deletes an account's links, codes and pending sign-ins.

@@ -12,22 +12,22 @@ import (
 // maxNetworks bounds the networks that a key lists.
 const maxNetworks = 50
 
-// checkNetworks checks the networks that a key may be used from, and writes them as the column allowed_cidrs stores them.
-func (b *Body) checkNetworks(invalid *problem.Fields) {
-	if len(b.Networks) > maxNetworks {
-		invalid.Add("/allowed_cidrs", "too_long", "can have at most %d networks", maxNetworks)
-		return
+// checkNetworks checks the networks of a member, and returns them as their column stores them.
+func checkNetworks(member string, texts []string, invalid *problem.Fields) []string {
+	if len(texts) > maxNetworks {
+		invalid.Add(member, "too_long", "can have at most %d networks", maxNetworks)
+		return texts
 	}
 	networks := []string{}
-	for _, text := range b.Networks {
+	for _, text := range texts {
 		network, err := parseNetwork(text)
 		if err != nil {
-			invalid.Add("/allowed_cidrs", "invalid", "must be networks such as 192.0.2.0/24 and 2001:db8::/32, or addresses")
-			return
+			invalid.Add(member, "invalid", "must be networks such as 192.0.2.0/24 and 2001:db8::/32, or addresses")
+			return texts
 		}
 		networks = append(networks, network.String())
 	}
-	b.Networks = networks
+	return networks
 }
 
 // parseNetwork reads a network, or an address as the network that has only this address.
@@ -42,7 +42,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network.Masked(), err
 }
 
-// parseNetworks reads the column allowed_cidrs.
+// parseNetworks reads a column with networks.
 func parseNetworks(texts []string) (all []netip.Prefix) {
 	for _, text := range texts {
 		network, _ := parseNetwork(text) // an invalid network contains no address; without it the key might work from anywhere
@@ -51,19 +51,46 @@ func parseNetworks(texts []string) (all []netip.Prefix) {
 	return all
 }
 
-// checkCallerNetworks refuses a key that could be used from networks outside the calling key's. A key without networks gets the
-// calling key's.
+// checkCallerNetworks refuses a key that could be used from networks outside the calling key's, or that could begin sessions
+// outside those of the calling key's sessions. A key without networks gets the calling key's.
 func checkCallerNetworks(c access.Caller, b *Body) error {
-	if len(c.Networks) == 0 {
-		return nil
-	}
-	if len(b.Networks) == 0 {
+	if len(c.Networks) > 0 && len(b.Networks) == 0 {
 		b.Networks = c.Networks
 	}
-	if network := FirstOutside(b.Networks, c.Networks); network.IsValid() {
+	if len(c.SessionNetworks) > 0 && len(b.SessionNetworks) == 0 {
+		b.SessionNetworks = c.SessionNetworks
+	}
+	if network := firstOutsideCaller(b.Networks, c.Networks); network.IsValid() {
 		return problem.Member("/allowed_cidrs", "out_of_range", "has %s, which lies outside the calling key's networks", network)
 	}
+	if len(b.SessionNetworks) == 0 { // the sessions are bound to the key's own networks
+		return nil
+	}
+	if network := firstOutsideCaller(b.SessionNetworks, ForSessions(c.Networks, c.SessionNetworks)); network.IsValid() {
+		return problem.Member(
+			"/session_cidrs",
+			"out_of_range",
+			"has %s, which lies outside the networks of the calling key's sessions",
+			network,
+		)
+	}
 	return nil
+}
+
+// firstOutsideCaller is FirstOutside for a calling key. One without networks has no limits.
+func firstOutsideCaller(networks, callers []string) netip.Prefix {
+	if len(callers) == 0 {
+		return netip.Prefix{}
+	}
+	return FirstOutside(networks, callers)
+}
+
+// ForSessions returns the networks of the sessions that a key begins.
+func ForSessions(networks, sessionNetworks []string) []string {
+	if len(sessionNetworks) > 0 {
+		return sessionNetworks
+	}
+	return networks
 }
 
 // FirstOutside returns the first of networks that lies within none of others, or the zero Prefix.

@@ -42,7 +42,7 @@ func checkImport(c access.Caller, body *Body) error {
 }
 
 // Check refuses a key that the caller may not create or edit, and sets the columns that are not in the body.
-func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body) error {
+func (s *Service) Check(ctx context.Context, tx *pg.Tx, id int64, before, b *Body) error {
 	c, err := access.ReadCaller(ctx, tx)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Service) Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *Body
 	if before == nil {
 		err = s.checkNew(ctx, tx, c, b)
 	} else {
-		err = s.checkEdited(ctx, tx, c, before, b)
+		err = s.checkEdited(ctx, tx, c, id, before, b)
 	}
 	if err != nil || b.Key.IsZero() {
 		return err
@@ -90,7 +90,7 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *B
 }
 
 // checkEdited refuses an edit that the caller may not make, and sets the key's bound.
-func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, before, b *Body) error {
+func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, id int64, before, b *Body) error {
 	if err := s.Rules.CheckWriteKeys(ctx, tx, c, before.Account()); err != nil {
 		return err
 	}
@@ -112,7 +112,8 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, b
 			return err
 		}
 	}
-	if addsKey || !slices.Equal(b.Networks, before.Networks) {
+	changesNetworks := !slices.Equal(b.Networks, before.Networks) || !slices.Equal(b.SessionNetworks, before.SessionNetworks)
+	if addsKey || changesNetworks {
 		if err := checkCallerNetworks(c, b); err != nil {
 			return err
 		}
@@ -123,8 +124,16 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, b
 	if oldBound == nil || *bound != *oldBound { // an unchanged bound keeps the names that only a newer version knows
 		b.Bound = access.BoundNames(bound)
 	}
-	// Both the entry of the old value and that of the new one are stale.
-	Revoke(tx, s.Entries, append(changedEntries(b.Key), EntryName(before.Hash))...)
+	// The entries of the old value, of the new one, and of sessions that have the key's networks are stale.
+	stale := append(changedEntries(b.Key), EntryName(before.Hash))
+	if changesNetworks {
+		names, err := entryNames(ctx, tx, "made_with = $1", id)
+		if err != nil {
+			return err
+		}
+		stale = append(stale, names...)
+	}
+	Revoke(tx, s.Entries, stale...)
 	return checkImport(c, b)
 }
 

@@ -127,15 +127,16 @@ func (keyOrLogin) Check(c *principal.Call, a permission.Access, id int64) error 
 // GivenKey is the response to a request for a key: the key, or the second factor that a login needs.
 type GivenKey struct {
 	rest.Versioned
-	ID        int64            `json:"id,omitempty" db:"id"`
-	Name      string           `json:"name,omitempty" db:"name"`
-	Key       string           `json:"key,omitempty" doc:"The key's value. Only this response has it."`
-	Owner     keys.KeyOwner    `json:"owner,omitzero" db:"owner_"`
-	ExpiresAt *rest.Timestamp  `json:"expires_at,omitempty" db:"expires_at"`
-	Networks  *[]string        `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
-	Bound     *[]string        `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
-	Device    string           `json:"device,omitempty" ext:"true" doc:"For a login: a secret for the browser or program to keep, and to send with its later logins to the account. It is known for 30 days, or until the password changes."`
-	Verify    *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"The second factor that the login needs. The response has no key then."`
+	ID              int64            `json:"id,omitempty" db:"id"`
+	Name            string           `json:"name,omitempty" db:"name"`
+	Key             string           `json:"key,omitempty" doc:"The key's value. Only this response has it."`
+	Owner           keys.KeyOwner    `json:"owner,omitzero" db:"owner_"`
+	ExpiresAt       *rest.Timestamp  `json:"expires_at,omitempty" db:"expires_at"`
+	Networks        *[]string        `json:"allowed_cidrs,omitempty" db:"allowed_cidrs" ext:"true" doc:"The networks that the key may be used from. Empty: from anywhere."`
+	SessionNetworks *[]string        `json:"session_cidrs,omitempty" db:"session_cidrs" ext:"true" doc:"The networks that sessions may be used from that the key begins for other accounts. Empty: the key's own networks. A session that begins by a link may be used only from the network that begins it."`
+	Bound           *[]string        `json:"bound,omitempty" db:"bound" doc:"The permissions that the key has at most, whatever its owner holds. Left out if the key has all of its owner's."`
+	Device          string           `json:"device,omitempty" ext:"true" doc:"For a login: a secret for the browser or program to keep, and to send with its later logins to the account. It is known for 30 days, or until the password changes."`
+	Verify          *mfa.LoginVerify `json:"verify,omitempty" ext:"true" doc:"The second factor that the login needs. The response has no key then."`
 }
 
 // signIn begins a login's session, and returns its key with a new device.
@@ -152,14 +153,15 @@ func (s *Logins) signIn(ctx context.Context, tx *pg.Tx, p person.Person) (*Given
 // newKeyResponse returns the response with a session's key.
 func newKeyResponse(k *keys.APIKey) *GivenKey {
 	return &GivenKey{
-		Versioned: k.Versioned,
-		ID:        k.ID,
-		Name:      k.Name,
-		Key:       k.Key,
-		Owner:     k.Owner,
-		ExpiresAt: k.ExpiresAt,
-		Networks:  &k.Networks,
-		Bound:     k.Bound,
+		Versioned:       k.Versioned,
+		ID:              k.ID,
+		Name:            k.Name,
+		Key:             k.Key,
+		Owner:           k.Owner,
+		ExpiresAt:       k.ExpiresAt,
+		Networks:        &k.Networks,
+		SessionNetworks: &k.SessionNetworks,
+		Bound:           k.Bound,
 	}
 }
 

@@ -245,7 +245,14 @@ func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchangeRequest
 	newKey, err := s.Sessions.BeginActing(
 		ctx,
 		tx,
-		session.Options{Owner: owner, Actor: &actor, ParentKey: &key, Bound: access.ParseBound(boundNames), Credentials: version},
+		session.Options{
+			Owner:       owner,
+			Actor:       &actor,
+			ParentKey:   &key,
+			Bound:       access.ParseBound(boundNames),
+			Credentials: version,
+			Network:     access.Network(ctx),
+		},
 		name,
 		latest,
 	)

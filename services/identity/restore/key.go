@@ -21,6 +21,7 @@ type keyOutcome struct {
 	owner             string // the new owner's path; "": the key was not moved
 	expires, bound    *json.RawMessage
 	networks          *json.RawMessage
+	sessionNetworks   *json.RawMessage
 }
 
 // addEdit adds a lost edit of the key.
@@ -39,6 +40,9 @@ func (o *keyOutcome) addEdit(l service.LostChange) {
 	}
 	if c, set := l.Changes["allowed_cidrs"]; set {
 		o.networks = &c.After
+	}
+	if c, set := l.Changes["session_cidrs"]; set {
+		o.sessionNetworks = &c.After
 	}
 }
 
@@ -74,17 +78,32 @@ func (o *keyOutcome) find(key *keys.APIKey, extension knowngrants.Extension) (al
 			}
 		}
 	}
-	if o.networks != nil {
-		var networks []string
-		if json.Unmarshal(*o.networks, &networks) == nil && len(networks) > 0 &&
-			(len(key.Networks) == 0 || keys.FirstOutside(key.Networks, networks).IsValid()) {
-			all = append(
-				all,
-				newFinding(label+" was limited to "+strings.Join(networks, ", "), editKey(key.ID, "allowed_cidrs = $2", networks)),
-			)
-		}
+	return append(all, o.findNetworks(key, label)...)
+}
+
+// findNetworks returns the changes that limit a key and its sessions to the networks of the lost changes.
+func (o *keyOutcome) findNetworks(key *keys.APIKey, label string) (all []service.RestoredAccess) {
+	own := key.Networks
+	var networks []string
+	if o.networks != nil && json.Unmarshal(*o.networks, &networks) == nil && isWider(own, networks) {
+		own = networks
+		all = append(all, newFinding(label+" was limited to "+strings.Join(networks, ", "), editKey(key.ID, "allowed_cidrs = $2", networks)))
+	}
+	networks = nil
+	if o.sessionNetworks == nil || json.Unmarshal(*o.sessionNetworks, &networks) != nil {
+		return all
+	}
+	limit := keys.ForSessions(own, networks)
+	if isWider(keys.ForSessions(own, key.SessionNetworks), limit) {
+		text := label + "'s sessions were limited to " + strings.Join(limit, ", ")
+		all = append(all, newFinding(text, editKey(key.ID, "session_cidrs = $2", networks)))
 	}
 	return all
+}
+
+// isWider tells whether some networks have addresses outside a limit. No networks are all addresses.
+func isWider(networks, limit []string) bool {
+	return len(limit) > 0 && (len(networks) == 0 || keys.FirstOutside(networks, limit).IsValid())
 }
 
 // entryFor returns the entry for an id, and creates it if there is none.

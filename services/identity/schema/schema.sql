@@ -64,6 +64,7 @@ CREATE TABLE api_key (
 	allowed_cidrs text[] NOT NULL DEFAULT '{}'[],
 	warned_for timestamp with time zone,
 	agent text NOT NULL DEFAULT '',
+	session_cidrs text[] NOT NULL DEFAULT '{}'[],
 	CONSTRAINT api_key_pkey PRIMARY KEY (id),
 	CONSTRAINT api_key_actor_type_check CHECK (actor_type = ANY (ARRAY['admin', 'client', 'integration'])),
 	CONSTRAINT api_key_check CHECK ((kind = 'lasting') = (ip IS NULL) AND (kind = 'acting') = (actor_id IS NOT NULL) AND (actor_type IS NULL) = (actor_id IS NULL)),
@@ -340,6 +341,7 @@ CREATE TABLE verify_method (
 --	last_used_at timestamp with time zone
 --	allowed_cidrs text[]
 --	created_at timestamp with time zone
+--	session_cidrs text[]
 
 -- VIEW authenticator_view: schema/views/authenticator_view.sql
 --	id bigint

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type Options struct {
 	ParentKey   *int64           // the session ends when this key is deleted; nil: none
 	Actor       *principal.Owner // nil: the owner itself
 	Credentials int64            // the version of a client's credentials
+	Network     netip.Prefix     // the network that the session may be used from; the zero Prefix: as ParentKey's sessions
 	Latest      *time.Time       // the latest end of the session; nil: by the settings
 }
 
@@ -53,19 +55,24 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, o Options) (key keys.API
 	if o.Credentials != 0 {
 		credentials = &o.Credentials
 	}
+	networks := []string{}
+	if o.Network.IsValid() {
+		networks = append(networks, o.Network.String())
+	}
 	var id int64
 	err = tx.QueryRow(
 		ctx,
 		`
-		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, expires_at)
-		VALUES (@name, @owner_type, @owner_id, @hash, @kind, @bound, @made_with, @actor_type, @actor_id, @ip, @agent, @credentials,
+		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, allowed_cidrs, expires_at)
+		VALUES (@name, @owner_type, @owner_id, @hash, @kind, @bound, @made_with, @actor_type, @actor_id, @ip, @agent, @credentials, @allowed_cidrs,
 			least(now() + @ttl, @latest::timestamptz))
 		RETURNING id`,
 		pgx.StrictNamedArgs{
 			"name": sessionName, "owner_type": o.Owner.Type, "owner_id": o.Owner.ID, "hash": hash[:],
 			"kind": o.Kind, "bound": access.BoundNames(o.Bound), "made_with": o.ParentKey,
 			"actor_type": actorType, "actor_id": actorID, "ip": access.Address(ctx), "agent": userAgent(ctx), "credentials": credentials,
-			"ttl": s.sessionTTL(), "latest": o.Latest,
+			"allowed_cidrs": networks,
+			"ttl":           s.sessionTTL(), "latest": o.Latest,
 		},
 	).Scan(&id)
 	if err != nil {
