@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ironplane/ironplane/deploy/import/source"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -26,20 +27,21 @@ func main() {
 const usage = `import copies the address plan of another system into Ironplane.
 
 Usage:
-  import netbox [flags] FILE
+  import netbox [flags] FILE    an export of NetBox
+  import phpipam [flags] FILE   lists of phpIPAM's API
+  import csv [flags] FILE       a CSV file with a row for each address, range or prefix
 
-Run "import netbox --help" for its flags.
+Run "import netbox --help" for the file and the flags of a command.
 `
 
 // run runs the command that args name, and returns the exit code of the process.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	err := error(nil)
-	switch {
-	case len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		_, err = fmt.Fprint(stdout, usage)
-	case args[0] == "netbox":
-		err = runNetBox(ctx, args[1:], getenv, stdout, stderr)
-	default:
+	} else if f, ok := formats[args[0]]; ok {
+		err = runImport(ctx, args[0], f, args[1:], getenv, stdout, stderr)
+	} else {
 		err = fmt.Errorf("unknown command %q: run \"import --help\"", args[0])
 	}
 	if err != nil {
@@ -49,39 +51,71 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return 0
 }
 
-const netBoxUsage = `Import sites, prefixes, ranges and addresses from a NetBox export, as made by
+// format is a kind of file that can be imported.
+type format struct {
+	help string
+	read func(io.Reader) (*source.Plan, error)
+}
 
-  manage.py dumpdata dcim.site ipam tenancy > FILE
+var formats = map[string]format{
+	"netbox": {`Import the address plan of NetBox from an export, as made by
 
-Each site becomes an IP group. Ranges, addresses and empty prefixes become IP entities. An entity goes to the group of
-the smallest prefix around it that has a site. Space without a site goes to a group for its VRF, or to one group for
-the rest. With --clients, tenants become clients and own their ranges, addresses and prefixes. VLANs come from the
-prefixes. An entity gets a gateway if exactly one address of its subnet has the role vrrp, hsrp, glbp or carp.
+  manage.py dumpdata --natural-foreign dcim.site dcim.device dcim.interface ipam tenancy \
+    virtualization.virtualmachine virtualization.vminterface extras.tag extras.taggeditem > FILE
 
-The import creates missing items and changes no existing ones. Run it again after an interruption to create the rest.
-Skipped records are listed with the reason.
+Each site becomes an IP group. Space without a site goes to a group for its VRF, or to one group for the rest. An address
+or range goes to the group of the smallest prefix around it that has a site. VLANs come from the prefixes. An entity gets
+a gateway if exactly one address of its subnet has the role vrrp, hsrp, glbp or carp.
+`, source.ReadNetBox},
+	"phpipam": {`Import the address plan of phpIPAM from a JSON object with the lists that its API returns:
+
+  {"sections": …, "subnets": …, "addresses": …, "vlan": …, "vrf": …, "devices": …, "customers": …}
+
+The docs have a script that writes it. Each section becomes an IP group. A customer is a tenant. An entity gets a gateway
+if exactly one address of its subnet is marked as a gateway.
+`, source.ReadPHPIPAM},
+	"csv": {`Import a CSV file with a row for each address, range or prefix. The first line names the columns. Commas or semicolons
+separate them.
+
+  address   192.0.2.10, 192.0.2.10/24, 192.0.2.10-192.0.2.20 or 192.0.2.0/24 (required)
+  status    available or free; any other text, and none, means in use (required)
+  group     the IP group
+  name, note, device, tenant, vlan, gateway, mask, role, tag
+
+An available prefix or range of IPv4 becomes single addresses, without those that other rows have.
+`, source.ReadCSV},
+}
+
+const commonHelp = `
+What is in use becomes reserved, with a note, or assigned if --clients has its tenant. Free addresses become available
+entities only in prefixes that are pools, or that --available names. Such a prefix becomes single addresses, without those
+in use. An available IPv6 prefix stays whole. Nothing that is in use there is ever allocated here.
+
+Run it again at any time. It creates what is missing, and assigns what is reserved by an earlier run and has a client now. It
+reserves what is available here and in use there. It changes nothing else, and lists what differs.
 
 Usage:
-  import netbox [flags] FILE
+  import %s [flags] FILE
 
 Flags:
 `
 
-// netBoxOptions holds the flags and the argument of the command netbox.
-type netBoxOptions struct {
+// options holds the flags and the argument of a command.
+type options struct {
 	file, url, key, keyFile, clients string
+	available                        selectors
 	dryRun, verbose                  bool
 }
 
-func (o *netBoxOptions) flags() *flag.FlagSet {
-	flags := flag.NewFlagSet("netbox", flag.ContinueOnError)
+func (o *options) flags() *flag.FlagSet {
+	flags := flag.NewFlagSet("import", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // run prints errors
 	flags.StringVar(&o.url, "url", "http://127.0.0.1:8080", "the API's `address`")
 	flags.StringVar(
 		&o.key,
 		"key",
 		"",
-		"an API `key` that may write network.groups and network.entities, and with --clients also users.clients.\n"+
+		"an admin's API `key` that may write network.groups and network.entities, and with --clients also users.clients.\n"+
 			"Other users of this machine can see flags. Prefer $IRONPLANE_KEY or --key-file",
 	)
 	flags.StringVar(&o.keyFile, "key-file", "", "a `file` with the API key")
@@ -91,14 +125,19 @@ func (o *netBoxOptions) flags() *flag.FlagSet {
 		"",
 		"a CSV `file` with the columns tenant, email, first and last. Each row turns a tenant into a client",
 	)
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the plan, and send nothing")
+	flags.Var(
+		&o.available,
+		"available",
+		"`prefixes` whose free addresses become available: role=NAME, tag=NAME or prefix=ADDRESS/LENGTH. Can be repeated",
+	)
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the same report, and change nothing")
 	flags.BoolVar(&o.verbose, "verbose", false, "list every item")
 	flags.BoolVar(&o.verbose, "v", false, "short for --verbose")
 	return flags
 }
 
 // parse reads the flags and the argument, in any order. It returns flag.ErrHelp for -h and --help.
-func (o *netBoxOptions) parse(args []string) error {
+func (o *options) parse(command string, args []string) error {
 	flags := o.flags()
 	var files []string
 	for {
@@ -111,7 +150,7 @@ func (o *netBoxOptions) parse(args []string) error {
 		files, args = append(files, flags.Arg(0)), flags.Args()[1:]
 	}
 	if len(files) != 1 {
-		return fmt.Errorf("got %d files, but the command needs one: run \"import netbox --help\"", len(files))
+		return fmt.Errorf("got %d files, but the command needs one: run \"import %s --help\"", len(files), command)
 	}
 	if o.key != "" && o.keyFile != "" {
 		return errors.New("--key and --key-file cannot be used together")
@@ -120,11 +159,11 @@ func (o *netBoxOptions) parse(args []string) error {
 	return nil
 }
 
-// printNetBoxUsage prints the help of the command netbox, with long flags written as --flag.
-func printNetBoxUsage(to io.Writer) error {
+// printHelp prints the help of a command, with long flags written as --flag.
+func printHelp(to io.Writer, command string, f format) error {
 	var text strings.Builder
-	text.WriteString(netBoxUsage)
-	new(netBoxOptions).flags().VisitAll(func(f *flag.Flag) {
+	fmt.Fprintf(&text, f.help+commonHelp, command)
+	new(options).flags().VisitAll(func(f *flag.Flag) {
 		value, doc := flag.UnquoteUsage(f)
 		dashes := "--"
 		if len(f.Name) == 1 {
@@ -140,21 +179,17 @@ func printNetBoxUsage(to io.Writer) error {
 	return err
 }
 
-// runNetBox imports a NetBox export.
-func runNetBox(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	var o netBoxOptions
-	if err := o.parse(args); errors.Is(err, flag.ErrHelp) {
-		return printNetBoxUsage(stdout)
+// runImport imports a file.
+func runImport(ctx context.Context, command string, f format, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	var o options
+	if err := o.parse(command, args); errors.Is(err, flag.ErrHelp) {
+		return printHelp(stdout, command, f)
 	} else if err != nil {
 		return err
 	}
-	plan, err := readPlan(o.file, o.clients)
+	plan, err := o.readPlan(f)
 	if err != nil {
 		return err
-	}
-	if o.dryRun {
-		printPlan(stdout, plan, o.verbose)
-		return nil
 	}
 	key, err := findKey(o.key, o.keyFile, getenv)
 	if err != nil {
@@ -164,26 +199,38 @@ func runNetBox(ctx context.Context, args []string, getenv func(string) string, s
 	if err != nil {
 		return err
 	}
-	return importPlan(ctx, api, plan, o.verbose, stdout, stderr)
+	return importPlan(ctx, api, plan, &o, stdout, stderr)
 }
 
-// readPlan reads the export and the file of --clients, if given, and plans the import.
-func readPlan(file, clients string) (Plan, error) {
-	f, err := os.Open(file)
+// readPlan reads the file and that of --clients, if given, and plans the import.
+func (o *options) readPlan(f format) (Plan, error) {
+	from, err := readFile(o.file, f.read)
 	if err != nil {
 		return Plan{}, err
 	}
-	defer f.Close()
-	d, err := readDump(f)
-	if err != nil {
-		return Plan{}, fmt.Errorf("read %s: %w", file, err)
-	}
-	if clients != "" {
-		if err := d.loadCustomers(clients); err != nil {
+	if o.clients != "" {
+		readCustomers := func(r io.Reader) (*source.Plan, error) { return from, from.ReadCustomers(r) }
+		if _, err := readFile(o.clients, readCustomers); err != nil {
 			return Plan{}, err
 		}
 	}
-	return newPlan(d), nil
+	if err := o.available.check(from); err != nil {
+		return Plan{}, err
+	}
+	return newPlan(from, o.available), nil
+}
+
+func readFile(name string, read func(io.Reader) (*source.Plan, error)) (*source.Plan, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	plan, err := read(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return plan, nil
 }
 
 // findKey returns the API key of --key, --key-file or IRONPLANE_KEY, in this order.
@@ -206,13 +253,16 @@ func findKey(flag, file string, getenv func(string) string) (secret.String, erro
 }
 
 // importPlan runs the plan, and prints the results even if it stops early.
-func importPlan(ctx context.Context, api *client, plan Plan, verbose bool, stdout, stderr io.Writer) error {
+func importPlan(ctx context.Context, api *client, plan Plan, o *options, stdout, stderr io.Writer) error {
 	shown := &progress{}
 	hide := shown.show(stderr)
-	t := newTransfer(api, plan, shown)
+	t := newTransfer(api, plan, shown, o.dryRun)
 	err := t.run(ctx)
 	hide()
-	printResults(stdout, t, verbose)
+	if o.dryRun {
+		fmt.Fprintln(stdout, "Dry run: nothing was changed. This is the report of a run without --dry-run.")
+	}
+	printReport(stdout, t, o.verbose)
 	if err != nil {
 		return fmt.Errorf("stopped after creating %d groups and %d entities; run the import again to create the rest: %w",
 			count(t.groups, created), count(t.entities, created), err)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +12,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,18 +99,53 @@ func (f *faultyAPI) make(path string, body []byte) any {
 		f.groups = append(f.groups, g)
 		return g
 	}
-	var b ironplane.CreateIPEntityBody
-	json.Unmarshal(body, &b)
-	group := f.groups[b.Group.ID-1]
-	e := ironplane.IPEntity{Nickname: b.Nickname, VLAN: b.VLAN, Group: ironplane.Ref{ID: group.ID, Name: group.Name}}
-	if b.V4 != nil {
-		e.FullIP, e.Gateway, e.SubnetMask = *b.V4.Full, b.V4.Gateway, b.V4.SubnetMask
+	if id, ok := strings.CutPrefix(path, "/entity/"); ok {
+		n, _ := strconv.Atoi(id)
+		var b struct {
+			Status ironplane.IPEntityStatus
+			Note   *string
+		}
+		json.Unmarshal(body, &b)
+		f.entities[n-1].Status, f.entities[n-1].Note = b.Status, b.Note
+		return f.entities[n-1]
 	}
-	if b.V6 != nil {
-		e.V6Address, e.V6Gateway = b.V6.Address, b.V6.Gateway
+	rows, _ := csv.NewReader(bytes.NewReader(body)).ReadAll()
+	for _, row := range rows[1:] {
+		f.entities = append(f.entities, f.entity(rows[0], row))
 	}
-	f.entities = append(f.entities, e)
+	return ironplane.Bulk{Count: int64(len(rows) - 1)}
+}
+
+// entity returns the entity of a row.
+func (f *faultyAPI) entity(header, row []string) ironplane.IPEntity {
+	cell := func(name string) *string {
+		if text := row[slices.Index(header, name)]; text != "" {
+			return &text
+		}
+		return nil
+	}
+	id, _ := strconv.Atoi(*cell("group.id"))
+	group := f.groups[id-1]
+	e := ironplane.IPEntity{
+		ID: int64(len(f.entities) + 1), Group: ironplane.Ref{ID: group.ID, Name: group.Name}, FullIP: *cell("full_ip"),
+		Nickname: cell("nickname"), Gateway: cell("gateway"), SubnetMask: cell("subnet_mask"), V6Gateway: cell("v6_gateway"),
+		Note: cell("note"), Status: ironplane.IPEntityStatus(cmp.Or(value(cell("status")), available)),
+	}
+	if text := cell("vlan"); text != nil {
+		vlan, _ := strconv.Atoi(*text)
+		e.VLAN = new(int32(vlan))
+	}
 	return e
+}
+
+// created returns the rows of the entities that were created, without the header.
+func (f *faultyAPI) created() []string {
+	var rows []string
+	for _, body := range f.posts("/entity") {
+		rows = append(rows, strings.Split(strings.TrimSpace(body), "\n")[1:]...)
+	}
+	slices.Sort(rows)
+	return rows
 }
 
 // posts returns the bodies of the POST requests to path.
@@ -122,30 +161,30 @@ func (f *faultyAPI) posts(path string) []string {
 	return bodies
 }
 
-// export returns the name of an export file with 4 groups and 8 entities.
+// export returns the name of an export file with 4 groups and 10 entities.
 func export(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "netbox.json")
 	records := []string{
 		recordJSON(
-			modelSite,
+			"dcim.site",
 			1,
 			`"name": "A"`,
 		),
-		recordJSON(modelSite, 2, `"name": "B"`),
-		recordJSON(modelVRF, 1, `"name": "Red"`),
-		recordJSON(modelVLAN, 1, `"vid": 100`),
-		recordJSON(modelPrefix, 1, `"prefix": "10.0.0.0/24", "site": 1, "vlan": 1`),
-		recordJSON(modelPrefix, 2, `"prefix": "10.0.0.0/24", "vrf": 1`),
-		recordJSON(modelPrefix, 3, `"prefix": "2001:db8::/64", "site": 2`),
-		recordJSON(modelRange, 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
-		recordJSON(modelAddress, 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
-		recordJSON(modelAddress, 2, `"address": "10.0.0.2/24", "dns_name": "two.example", "tenant": 1`),
-		recordJSON(modelAddress, 3, `"address": "10.0.0.3/24"`),
-		recordJSON(modelAddress, 4, `"address": "198.51.100.4/32"`),
-		recordJSON(modelAddress, 5, `"address": "198.51.100.5/24"`),
-		recordJSON(modelAddress, 6, `"address": "10.0.0.15/24"`),
-		recordJSON(modelTenant, 1, `"name": "T"`),
+		recordJSON("dcim.site", 2, `"name": "B"`),
+		recordJSON("ipam.vrf", 1, `"name": "Red"`),
+		recordJSON("ipam.vlan", 1, `"vid": 100`),
+		recordJSON("ipam.prefix", 1, `"prefix": "10.0.0.0/24", "site": 1, "vlan": 1`),
+		recordJSON("ipam.prefix", 2, `"prefix": "10.0.0.0/24", "vrf": 1`),
+		recordJSON("ipam.prefix", 3, `"prefix": "2001:db8::/64", "site": 2`),
+		recordJSON("ipam.iprange", 1, `"start_address": "10.0.0.10/24", "end_address": "10.0.0.19/24", "description": "pool"`),
+		recordJSON("ipam.ipaddress", 1, `"address": "10.0.0.1/24", "role": "vrrp"`),
+		recordJSON("ipam.ipaddress", 2, `"address": "10.0.0.2/24", "dns_name": "two.example", "tenant": 1`),
+		recordJSON("ipam.ipaddress", 3, `"address": "10.0.0.3/24"`),
+		recordJSON("ipam.ipaddress", 4, `"address": "198.51.100.4/32"`),
+		recordJSON("ipam.ipaddress", 5, `"address": "198.51.100.5/24"`),
+		recordJSON("ipam.ipaddress", 6, `"address": "10.0.0.15/24"`),
+		recordJSON("tenancy.tenant", 1, `"name": "T"`),
 	}
 	if err := os.WriteFile(file, []byte("["+strings.Join(records, ",")+"]"), 0o600); err != nil {
 		t.Fatal(err)
@@ -192,30 +231,30 @@ func TestImportCreatesMissingItems(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{}
 	importExport(t, t.Context(), api, "-v").expect(t, 0,
-		"A (created)", "B (created)", "NetBox: VRF Red (created)", "NetBox: no site (created)",
-		"4 groups, 8 entities 0 8 0 0 0 0",
-		"Created: A: 10.0.0.10-10.0.0.19 mask 255.255.255.0 gateway 10.0.0.1 vlan 100",
-		"Skipped: 3", "ipam.ipaddress 6, 10.0.0.15 (10.0.0.10-10.0.0.19, ipam.iprange 1)", "tenancy.tenant 1, T",
+		"GROUP ASSIGNED RESERVED AVAILABLE CREATED A (created) 0 6 0 6 B (created) 0 1 0 1",
+		"NetBox: VRF Red (created) 0 1 0 1", "NetBox: no site (created) 0 2 0 2", "4 groups, 10 entities 0 10 0 10",
+		"Created: A: 10.0.0.10-10.0.0.14 reserved mask 255.255.255.0 gateway 10.0.0.1 vlan 100", "Skipped: 1", "Other records: 3",
+		"tenancy.tenant 1, T", "ipam.vlan 1, 100 (6 entities)", "ipam.vrf 1, Red (NetBox: VRF Red)",
 	)
 	expect(t, "groups", api.posts("/group"), []string{
 		`{"name":"A"}`, `{"name":"B"}`, `{"name":"NetBox: VRF Red"}`, `{"name":"NetBox: no site"}`,
 	})
-	bodies := api.posts("/entity")
-	slices.Sort(bodies)
-	expect(t, "entities", bodies, []string{
-		`{"group":{"id":1},"nickname":"pool","v4":{"full":"10.0.0.10-10.0.0.19","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
-		`{"group":{"id":1},"nickname":"two.example","v4":{"full":"10.0.0.2","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
-		`{"group":{"id":1},"v4":{"full":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
-		`{"group":{"id":1},"v4":{"full":"10.0.0.3","gateway":"10.0.0.1","subnet_mask":"255.255.255.0"},"vlan":100}`,
-		`{"group":{"id":2},"v6":{"address":"2001:db8::/64"}}`,
-		`{"group":{"id":3},"v4":{"full":"10.0.0.0/24"}}`,
-		`{"group":{"id":4},"v4":{"full":"198.51.100.4"}}`,
-		`{"group":{"id":4},"v4":{"full":"198.51.100.5","subnet_mask":"255.255.255.0"}}`,
+	expect(t, "entities", api.created(), []string{
+		`1,10.0.0.1,,100,,255.255.255.0,,,reserved,"NetBox: no status, role vrrp"`,
+		`1,10.0.0.10-10.0.0.14,pool,100,10.0.0.1,255.255.255.0,,,reserved,"NetBox: no status, pool"`,
+		`1,10.0.0.15,,100,10.0.0.1,255.255.255.0,,,reserved,NetBox: no status`,
+		`1,10.0.0.16-10.0.0.19,pool,100,10.0.0.1,255.255.255.0,,,reserved,"NetBox: no status, pool"`,
+		`1,10.0.0.2,two.example,100,10.0.0.1,255.255.255.0,,,reserved,"NetBox: no status, dns two.example, tenant T"`,
+		`1,10.0.0.3,,100,10.0.0.1,255.255.255.0,,,reserved,NetBox: no status`,
+		`2,2001:db8::/64,,,,,,,reserved,NetBox: active`,
+		`3,10.0.0.0/24,,,,,,,reserved,NetBox: active`,
+		`4,198.51.100.4,,,,,,,reserved,NetBox: no status`,
+		`4,198.51.100.5,,,,255.255.255.0,,,reserved,NetBox: no status`,
 	})
 
-	importExport(t, t.Context(), api).expect(t, 0, "A (unchanged)", "4 groups, 8 entities 0 0 8 0 0 0")
-	if n := len(api.posts("/group")) + len(api.posts("/entity")); n != 12 {
-		t.Errorf("got %d posts in both runs, want the 12 of the first", n)
+	importExport(t, t.Context(), api).expect(t, 0, "A (unchanged)", "UNCHANGED", "4 groups, 10 entities 0 10 0 10")
+	if n := len(api.posts("/group")) + len(api.posts("/entity")); n != 8 {
+		t.Errorf("got %d posts in both runs, want the 8 of the first", n)
 	}
 }
 
@@ -225,35 +264,59 @@ func TestImportLeavesDifferentItemsAlone(t *testing.T) {
 	api := &faultyAPI{
 		groups: []ironplane.IPGroup{{ID: 1, Name: "elsewhere"}, {ID: 2, Name: "A"}},
 		entities: []ironplane.IPEntity{
-			{Group: elsewhere, FullIP: "198.51.100.4"},                  // public: the same address
-			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: new(int32(7))}, // private: another one
-			{Group: a, FullIP: "10.0.0.2", Nickname: new("renamed")},
+			{Group: elsewhere, FullIP: "198.51.100.4", Status: reserved},                  // public: the same address
+			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: new(int32(7)), Status: reserved}, // private: another one
+			{Group: a, FullIP: "10.0.0.2", Nickname: new("renamed"), Status: reserved},
 			{Group: a, Nickname: new("not an address")},
 		},
 	}
-	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "4 groups, 8 entities 0 6 0 2 0 0",
-		"198.51.100.4 (ipam.ipaddress 4): group is elsewhere, but planned is NetBox: no site",
+	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "CREATED DIFFERENT", "4 groups, 10 entities 0 10 0 8 2",
+		`198.51.100.4 reserved note "NetBox: no status" (ipam.ipaddress 4): group is elsewhere, but planned is NetBox: no site`,
 		"nickname is renamed, but planned is two.example, vlan is none, but planned is 100, gateway is none, but planned is 10.0.0.1, "+
 			"subnet_mask is none",
 	)
 }
 
+// TestImportReservesAvailableSpace shows that the next run reserves an address in use that an earlier program imported as
+// available. It names space in use that it cannot reserve.
+func TestImportReservesAvailableSpace(t *testing.T) {
+	t.Parallel()
+	a := ironplane.Ref{ID: 1, Name: "A"}
+	api := &faultyAPI{
+		groups: []ironplane.IPGroup{{ID: 1, Name: "A"}},
+		entities: []ironplane.IPEntity{
+			{ID: 1, Group: a, FullIP: "10.0.0.3", Status: available},
+			{ID: 2, Group: a, FullIP: "10.0.0.8-10.0.0.12", Status: available},
+		},
+	}
+	importExport(t, t.Context(), api).expect(t, 0, "CREATED CHANGED REFUSED", "4 groups, 10 entities 0 10 0 8 1 1",
+		"1 overlaps with an existing entity", "overlaps with IP entity 2 (10.0.0.8-10.0.0.12), which is available and can be allocated, "+
+			"although NetBox has this in use: delete it, and run the import again",
+	)
+	if e := api.entities[0]; e.Status != reserved || value(e.Note) != "NetBox: no status" {
+		t.Errorf("got %s with note %s, want it reserved", e.Status, value(e.Note))
+	}
+}
+
 func TestImportSkipsRefusedItems(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{fault: func(method, path, body string) fault {
+		lines := strings.Split(body, "\n")
+		n := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, ",10.0.0.2,") })
 		switch {
-		case method == http.MethodPost && strings.Contains(body, `"10.0.0.2"`):
+		case method == http.MethodPost && n > 0:
 			return fault{
 				status: 422,
-				body:   `{"title":"Unprocessable Entity","errors":[{"pointer":"/v4/address","code":"overlap","message":"overlaps entity 5"}]}`,
+				body: fmt.Sprintf(`{"title":"Unprocessable Entity","errors":[`+
+					`{"pointer":"/%d/v4/address","code":"out_of_range","message":"is no server's"}]}`, n+1),
 			}
 		case path == "/group" && strings.Contains(body, "Red"):
 			return fault{status: 422, body: `{"title":"Unprocessable Entity","detail":"No such colour."}`}
 		}
 		return fault{}
 	}}
-	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 6 0 0 2 0",
-		"1 refused by the API with the code overlap ipam.ipaddress 2, A: 10.0.0.2 (/v4/address overlaps entity 5)",
+	importExport(t, t.Context(), api).expect(t, 0, "CREATED REFUSED", "4 groups, 10 entities 0 10 0 8 2",
+		"1 refused by the API with the code out_of_range ipam.ipaddress 2, A: 10.0.0.2 (/v4/address is no server's)",
 		"The API refused group NetBox: VRF Red: No such colour.", "the API refused its group NetBox: VRF Red",
 	)
 }
@@ -265,9 +328,9 @@ func TestImportObeysRetryAfter(t *testing.T) {
 		n++
 		return fault{status: []int{0, 429, 503}[n%3]}
 	}}
-	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 8 entities 0 8 0 0 0 0")
-	if len(api.entities) != 8 || len(api.groups) != 4 {
-		t.Errorf("got %d groups and %d entities, want 4 and 8", len(api.groups), len(api.entities))
+	importExport(t, t.Context(), api).expect(t, 0, "4 groups, 10 entities 0 10 0 10")
+	if len(api.entities) != 10 || len(api.groups) != 4 {
+		t.Errorf("got %d groups and %d entities, want 4 and 10", len(api.groups), len(api.entities))
 	}
 }
 
@@ -275,25 +338,25 @@ func TestImportStopsAtAServerError(t *testing.T) {
 	t.Parallel()
 	broken := true
 	api := &faultyAPI{fault: func(method, _, body string) fault {
-		if broken && method == http.MethodPost && strings.Contains(body, `"10.0.0.2"`) {
+		if broken && method == http.MethodPost && strings.Contains(body, ",10.0.0.2,") {
 			return fault{status: 500, body: `{"title":"Internal Server Error","detail":"Logged.","request_id":"r-1"}`}
 		}
 		return fault{}
 	}}
 	first := importExport(t, t.Context(), api)
-	first.expect(t, 1, "import: stopped after creating 4 groups", "10.0.0.2 in group A", "500 Internal Server Error: Logged. (request r-1)",
-		"Unknown whether it was created: A: 10.0.0.2")
+	first.expect(t, 1, "import: stopped after creating 4 groups", "create 6 entities from 10.0.0.1 to 10.0.0.16-10.0.0.19 in group A",
+		"500 Internal Server Error: Logged. (request r-1)", "Unknown whether it was created: A: 10.0.0.2")
 	broken = false
 	importExport(t, t.Context(), api).expect(t, 0)
-	if len(api.entities) != 8 {
-		t.Errorf("got %d entities after the second run, want 8", len(api.entities))
+	if len(api.entities) != 10 {
+		t.Errorf("got %d entities after the second run, want 10", len(api.entities))
 	}
 }
 
 func TestImportChecksItemsAfterALostResponse(t *testing.T) {
 	t.Parallel()
 	api := &faultyAPI{fault: func(method, _, body string) fault {
-		return fault{cut: method == http.MethodPost && strings.Contains(body, `"2001:db8::/64"`)}
+		return fault{cut: method == http.MethodPost && strings.Contains(body, ",2001:db8::/64,")}
 	}}
 	first := importExport(t, t.Context(), api)
 	first.expect(t, 1, "stopped after creating 4 groups")
@@ -301,8 +364,8 @@ func TestImportChecksItemsAfterALostResponse(t *testing.T) {
 		t.Errorf("got entities with an unknown outcome, want none:\n%s%s", first.stdout, first.stderr)
 	}
 	importExport(t, t.Context(), api).expect(t, 0)
-	if len(api.entities) != 8 {
-		t.Errorf("got %d entities after the second run, want 8", len(api.entities))
+	if len(api.entities) != 10 {
+		t.Errorf("got %d entities after the second run, want 10", len(api.entities))
 	}
 }
 
@@ -310,19 +373,14 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	api := &faultyAPI{fault: func(method, path, _ string) fault {
-		if method == http.MethodPost && path == "/entity" {
+		if method == http.MethodPost && path == "/group" {
 			return fault{instead: interrupt}
 		}
 		return fault{}
 	}}
-	first := importExport(t, ctx, api)
-	first.expect(t, 1, "stopped after creating 4 groups", "context canceled")
-	stand := len(api.entities)
-	if stand == 0 || stand > workers {
-		t.Errorf("got %d entities, want 1 to %d", stand, workers)
-	}
-	first.expect(t, 1, fmt.Sprintf("4 groups, 8 entities %d %d 0 0 0 0", 8-stand, stand))
-	importExport(t, t.Context(), api).expect(t, 0, fmt.Sprintf("4 groups, 8 entities 0 %d %d 0 0 0", 8-stand, stand))
+	importExport(t, ctx, api).expect(t, 1, "stopped after creating 1 groups and 0 entities", "context canceled", "NOT TRIED",
+		"4 groups, 10 entities 0 10 0 10")
+	importExport(t, t.Context(), api).expect(t, 0, "A (unchanged)", "B (created)", "4 groups, 10 entities 0 10 0 10")
 }
 
 func TestImportNeedsAValidKey(t *testing.T) {
@@ -343,16 +401,30 @@ func TestImportNeedsAValidKey(t *testing.T) {
 	outcome{1, "", stderr.String()}.expect(t, 1, "no API key")
 }
 
-func TestDryRunSendsNothing(t *testing.T) {
+// TestDryRunChangesNothing shows that a dry run only reads, and that its report is that of the run which follows.
+func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
-	api := &faultyAPI{}
-	importExport(t, t.Context(), api, "--dry-run", "-v").expect(t, 0,
-		"GROUP RANGES ADDRESSES PREFIXES A 1 3 0 B 0 0 1 NetBox: VRF Red 0 0 1 NetBox: no site 0 2 0",
-		"4 groups, 8 entities 1 5 2", "A: 10.0.0.2 mask 255.255.255.0 gateway 10.0.0.1 vlan 100 \"two.example\"", "Skipped: 3",
-	)
-	if len(api.requests) != 0 {
-		t.Errorf("got requests %v, want none", api.requests)
+	a := ironplane.Ref{ID: 1, Name: "A"}
+	api := &faultyAPI{
+		groups: []ironplane.IPGroup{{ID: 1, Name: "A"}},
+		entities: []ironplane.IPEntity{
+			{ID: 1, Group: a, FullIP: "10.0.0.3", Status: available},
+			{ID: 2, Group: a, FullIP: "10.0.0.2", Status: reserved, Note: new("kept")},
+			{ID: 3, Group: a, FullIP: "10.0.0.0-10.0.0.1", Status: reserved},
+		},
 	}
+	dry := importExport(t, t.Context(), api, "--dry-run", "-v")
+	for _, request := range api.requests {
+		if !strings.HasPrefix(request, "GET ") {
+			t.Errorf("got the request %s, want only GET", request)
+		}
+	}
+	run := importExport(t, t.Context(), api, "-v")
+	first, rest, _ := strings.Cut(dry.stdout, "\n")
+	if !strings.HasPrefix(first, "Dry run: nothing was changed.") || rest != run.stdout {
+		t.Errorf("got the report\n%s\nof a dry run, want\n%s", dry.stdout, run.stdout)
+	}
+	run.expect(t, 0, "4 groups, 10 entities 0 10 0 7 1 1 1")
 }
 
 // TestFlags shows that flags may come before and after the file, and that the help has each of them.
@@ -362,9 +434,9 @@ func TestFlags(t *testing.T) {
 		{"-v", "--dry-run", "netbox.json", "--url", "http://192.0.2.1"},
 		{"netbox.json", "--url=http://192.0.2.1", "--verbose", "-dry-run"},
 	} {
-		var got netBoxOptions
-		want := netBoxOptions{file: "netbox.json", url: "http://192.0.2.1", dryRun: true, verbose: true}
-		if err := got.parse(args); err != nil || got != want {
+		var got options
+		want := options{file: "netbox.json", url: "http://192.0.2.1", dryRun: true, verbose: true}
+		if err := got.parse("netbox", args); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("parse %q: got %+v, %v, want %+v", args, got, err, want)
 		}
 	}
@@ -376,7 +448,10 @@ func TestFlags(t *testing.T) {
 		{[]string{"netbox", "a", "b"}, "got 2 files, but the command needs one"},
 		{[]string{"netbox", "a", "--key", "x", "--key-file", "y"}, "cannot be used together"},
 		{[]string{"netbox", "a", "--colour"}, "-colour"},
-		{[]string{"phpipam"}, "unknown command"},
+		{[]string{"infoblox"}, "unknown command"},
+		{[]string{"netbox", "a", "--available", "colour=red"}, "must be role=NAME, tag=NAME or prefix=ADDRESS/LENGTH"},
+		{[]string{"netbox", "a", "--available", "prefix=10.0.0.0"}, "no '/'"},
+		{[]string{"netbox", export(t), "--available", "role=custmer"}, "--available role=custmer matches no prefix of the file"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(
@@ -391,12 +466,12 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	var help bytes.Buffer
-	for _, args := range [][]string{{}, {"--help"}, {"netbox", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"netbox", "--help"}, {"phpipam", "--help"}, {"csv", "-h"}} {
 		if code := run(t.Context(), args, func(string) string { return "" }, &help, io.Discard); code != 0 {
 			t.Errorf("import %q: got %d, want 0", args, code)
 		}
 	}
-	for _, name := range []string{"--url", "--key", "--key-file", "--clients", "--dry-run", "--verbose", "-v", "FILE"} {
+	for _, name := range []string{"--url", "--key", "--key-file", "--clients", "--available", "--dry-run", "--verbose", "-v", "FILE"} {
 		if !strings.Contains(help.String(), name) {
 			t.Errorf("got help without %s, want it there:\n%s", name, &help)
 		}

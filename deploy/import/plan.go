@@ -9,300 +9,254 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/deploy/import/source"
 )
 
-// Plan lists the items that an import creates, and the records that it skips. Every prefix, range and address of NetBox
-// is in Entities or in Skipped, exactly once.
+// Plan lists the items that an import creates, and what becomes of all other records. Every prefix, range and address of
+// the source is in Entities or in Skipped.
 type Plan struct {
-	Groups   []string  // first one for each site, by name, then those of space without a site
-	Entities []Entity  // by group, then by address
-	Skipped  []Skipped // by reason, then by record
+	System   string   // where the plan comes from, such as NetBox
+	Groups   []string // first one for each site, by name, then those of space without a site
+	Entities []Entity // by group, then by address
+	Skipped  []Remark // by reason, then by record
+	Others   []Remark // VLANs, VRFs, tenants and devices, by what becomes of them
 }
 
 // Entity is an IP entity to create.
 type Entity struct {
-	Source   Source
+	Source   source.Source
+	Kind     source.Kind // Range, Address or Prefix; also says how it is written
 	Group    string
 	Span     netipx.IPRange
-	IsPrefix bool         // false: written as an address, or as first and last address
 	Subnet   netip.Prefix // of an address or a range, if known
 	Gateway  netip.Addr   // if known
 	VLAN     int32        // 0: none
 	Nickname string
-	Owner    customer // zero if the tenant becomes no client
+	vlan     int64 // the VLAN's record
+	Status   string
+	Note     string          // of a reserved entity
+	Owner    source.Customer // zero if the tenant becomes no client
 }
 
+// The statuses that an import gives.
+const (
+	available = "available"
+	assigned  = "assigned"
+	reserved  = "reserved"
+)
+
 // Address returns the entity's addresses as the API writes them.
-func (e Entity) Address() string {
+func (e *Entity) Address() string {
 	if isSingle(e.Span) {
 		return e.Span.From().String()
 	}
-	if p, ok := e.Span.Prefix(); ok && e.IsPrefix {
+	if p, ok := e.Span.Prefix(); ok && (e.Kind == source.Prefix || e.Span.From().Is6()) {
 		return p.String()
 	}
 	return e.Span.String()
 }
 
-// Skipped is a record that is not imported.
-type Skipped struct {
-	Source Source
+// Remark says what becomes of a record.
+type Remark struct {
+	Source source.Source
 	Name   string
 	Reason string // a constant text, by which the report counts
 	Detail string // the particulars of this record
 }
 
-// newPlan decides which items to create for a dump.
+// newPlan decides which items to create for the plan of another system. The selectors name prefixes that become stock.
 //
 // Each site becomes a group. Space without a site goes to a group for its VRF, or to one for the rest. If the space of a
 // VRF at a site overlaps with private addresses in the site's group, all of it goes to a group of its own.
-func newPlan(d *dump) Plan {
-	p := planner{dump: d, tables: buildTables(d), gateways: findGateways(d)}
-	p.planRanges()
-	p.planAddresses()
+func newPlan(from *source.Plan, stock selectors) Plan {
+	p := planner{from: from, stock: stock, gateways: findGateways(from), groups: map[int64]map[string]bool{}}
+	p.tables = buildTables(from, p.isStock)
+	for i := range from.Ranges {
+		s := &from.Ranges[i]
+		p.claim(s, s.IsAvailable)
+	}
+	for i := range from.Addresses {
+		s := &from.Addresses[i]
+		p.claim(s, s.IsAvailable)
+	}
 	p.planPrefixes()
-	p.skipUnused()
-	return p.resolve()
+	plan := p.resolve()
+	plan.System, plan.Skipped = from.System, p.skipped
+	plan.Others = p.describeOthers(plan.Entities)
+	plan.sort()
+	return plan
 }
 
 // planner collects claims and skipped records before it resolves overlaps.
 type planner struct {
-	dump     *dump
+	from     *source.Plan
+	stock    selectors
 	tables   map[int64]table
 	gateways map[int64][]netip.Addr
 	claims   []claim
-	skipped  []Skipped
+	skipped  []Remark
+	groups   map[int64]map[string]bool // the groups of each VRF
 }
 
 // claim is an entity that is planned unless its space overlaps with an earlier one.
 type claim struct {
 	Entity
 	location location
+	space    *source.Space
+	isPool   bool // only the free addresses of the space become entities
 }
 
-// location is the site and VRF of a record in NetBox. 0 means no site, or the global table.
+// location is the site and VRF of a record. 0 means no site, or the global table.
 type location struct{ site, vrf int64 }
 
 func (h location) compare(other location) int {
 	return cmp.Or(cmp.Compare(h.site, other.site), cmp.Compare(h.vrf, other.vrf))
 }
 
-func (p *planner) skip(source Source, name, reason, detail string) {
-	p.skipped = append(p.skipped, Skipped{source, name, reason, detail})
+func (p *planner) skip(s *source.Space, e *Entity, reason, detail string) {
+	p.skipped = append(p.skipped, Remark{s.Source, e.Address(), reason, detail})
 }
 
-// planRanges plans the ranges. An IPv6 range must be a prefix.
-func (p *planner) planRanges() {
-	for pk, r := range sorted(p.dump.ranges) {
-		e := Entity{Source: Source{modelRange, pk}, Span: r.span(), Nickname: r.Description, Owner: p.dump.customers[r.Tenant]}
-		if r.Start.Addr().Is6() {
-			if _, e.IsPrefix = e.Span.Prefix(); !e.IsPrefix {
-				p.skip(e.Source, e.Address(), "IPv6 range that is not a prefix; an IPv6 entity is an address or a prefix", "")
-				continue
-			}
-		}
-		p.claim(e, r.Start.Bits(), location{vrf: r.VRF}, 0)
-	}
-}
-
-// planAddresses plans the addresses. The nickname is the DNS name, or the description.
-func (p *planner) planAddresses() {
-	for pk, a := range sorted(p.dump.addresses) {
-		e := Entity{
-			Source:   Source{modelAddress, pk},
-			Span:     singleAddress(a.Address.Addr()),
-			Nickname: cmp.Or(a.DNSName, a.Description),
-			Owner:    p.dump.customers[a.Tenant],
-		}
-		p.claim(e, a.Address.Bits(), location{vrf: a.VRF}, 0)
-	}
-}
-
-// planPrefixes plans the prefixes that contain no smaller prefix, address or range.
+// planPrefixes plans the prefixes that contain no smaller prefix, address or range, and the stock.
 func (p *planner) planPrefixes() {
-	for pk, x := range sorted(p.dump.prefixes) {
-		e := Entity{
-			Source:   Source{modelPrefix, pk},
-			Span:     netipx.RangeOfPrefix(x.Prefix),
-			IsPrefix: true,
-			Nickname: x.Description,
-			Owner:    p.dump.customers[x.Tenant],
-		}
-		l := p.tables[x.VRF][x.Prefix.Masked()]
+	for i := range p.from.Prefixes {
+		s := &p.from.Prefixes[i]
+		e := Entity{Kind: source.Prefix, Span: s.Span}
+		prefix, _ := s.Span.Prefix()
+		l := p.tables[s.VRF][prefix]
+		isStock := l.isStock && !isMixed(s.Span)
+		isUsed := l.divided || l.used || isStock && p.inUse(s) != nil
 		switch {
-		case x.isContainer() && !l.divided && !l.used:
-			p.skip(e.Source, e.Address(), "empty container", "")
-		case x.isContainer():
-			p.skip(e.Source, e.Address(), "container; its content is imported", "")
+		case s.IsContainer && !isUsed:
+			p.skip(s, &e, "empty container", "")
+		case s.IsContainer:
+			p.skip(s, &e, "container; its content is imported", "")
+		case isStock && isUsed && s.Span.From().Is6():
+			p.skip(s, &e, "IPv6 stock with something in use; its content is imported. Add the free prefixes yourself", "")
+		case isStock && isUsed && isLarge(s.Span):
+			p.skip(s, &e, "stock larger than a /16 with something in use; its content is imported. Name smaller prefixes with --available", "")
+		case isStock:
+			p.claim(s, !isLarge(s.Span))
 		case l.divided:
-			p.skip(e.Source, e.Address(), "prefix with smaller prefixes, which are imported", "")
+			p.skip(s, &e, "prefix with smaller prefixes, which are imported", "")
 		case l.used:
-			p.skip(e.Source, e.Address(), "prefix with addresses or ranges, which are imported", "")
+			p.skip(s, &e, "prefix with addresses or ranges, which are imported", "")
 		default:
-			p.claim(e, x.Prefix.Bits(), location{x.site(), x.VRF}, x.VLAN)
+			p.claim(s, false)
 		}
 	}
 }
 
-// skipUnused skips VLANs without a prefix, and tenants without a client.
-func (p *planner) skipUnused() {
-	named := map[int64]bool{}
-	for _, x := range p.dump.prefixes {
-		named[x.VLAN] = true
+// claim adds the entity of an address, a range or a prefix. An IPv4 range or prefix that is stock becomes a pool: its free
+// addresses become entities, one each, so that clients can get single addresses.
+func (p *planner) claim(s *source.Space, isStock bool) {
+	c, ok := p.newClaim(s)
+	if !ok {
+		return
 	}
-	for pk, v := range sorted(p.dump.vlans) {
-		if !named[pk] {
-			p.skip(
-				Source{modelVLAN, pk},
-				fmt.Sprintf("%d %s", v.VID, v.Name),
-				"VLAN without a prefix; in Ironplane a VLAN is a number of an entity",
-				"",
-			)
-		}
+	if isStock && c.Status == reserved {
+		c.Status, c.Note = available, ""
 	}
-	for pk, t := range sorted(p.dump.tenants) {
-		if p.dump.customers[pk] == (customer{}) {
-			p.skip(Source{modelTenant, pk}, t.Name, "tenant that is not in the file of --clients; its entities have no owner", "")
-		}
-	}
+	c.isPool = isStock && s.Kind != source.Address && s.Span.From().Is4()
+	p.claims = append(p.claims, c)
 }
 
-// claim adds an entity with the subnet and gateway that follow from the prefixes around it. An entity without a site or
-// VLAN inherits that, too.
-func (p *planner) claim(e Entity, bits int, at location, vlan int64) {
+// newClaim returns the entity of a record. An entity without a site or VLAN inherits that from the prefixes around it.
+func (p *planner) newClaim(s *source.Space) (claim, bool) {
+	e := Entity{Source: s.Source, Kind: s.Kind, Span: s.Span, Nickname: s.Nickname, Owner: p.from.Customers[s.Tenant]}
+	_, isPrefix := s.Span.Prefix()
+	reason := ""
 	switch {
 	case e.Span.From().Is4In6():
-		p.skip(e.Source, e.Address(), "IPv4 written as IPv6", "")
-		return
+		reason = "IPv4 written as IPv6"
+	case e.Span.From().Is6() && !isPrefix:
+		reason = "IPv6 range that is not a prefix; an IPv6 entity is an address or a prefix"
 	case isMixed(e.Span):
-		p.skip(e.Source, e.Address(), "contains private and public addresses", "")
-		return
+		reason = "contains private and public addresses"
 	}
-	t := p.tables[at.vrf]
-	at.site = cmp.Or(at.site, inherit(t.around(e.Span), prefix.site))
-	vlan = cmp.Or(vlan, inherit(t.around(e.Span), func(x prefix) int64 { return x.VLAN }))
-	e.VLAN = p.dump.vlans[vlan].VID
-	if e.Nickname = strings.TrimSpace(e.Nickname); e.Nickname == e.Address() {
+	if reason != "" {
+		p.skip(s, &e, reason, "")
+		return claim{}, false
+	}
+	t, at := p.tables[s.VRF], location{s.Site, s.VRF}
+	at.site = cmp.Or(at.site, inherit(t.around(e.Span), func(x *source.Space) int64 { return x.Site }))
+	e.vlan = cmp.Or(s.VLAN, inherit(t.around(e.Span), func(x *source.Space) int64 { return x.VLAN }))
+	e.VLAN, e.Gateway = p.from.VLANs[e.vlan].ID, s.Gateway
+	if e.Nickname == e.Address() {
 		e.Nickname = "" // an entity without a nickname is shown by its address, too
 	}
-	if !e.IsPrefix || isSingle(e.Span) {
-		e.Subnet = t.subnet(e.Span, bits)
-		e.Gateway = findGateway(p.gateways[at.vrf], e)
+	if isSingle(e.Span) || e.Kind == source.Range && e.Span.From().Is4() {
+		e.Subnet = t.subnet(e.Span, s.Bits)
 	}
-	p.claims = append(p.claims, claim{e, at})
+	e.Status, e.Note = reserved, p.from.Note(s) // whatever is not free there is in use
+	if e.Owner != (source.Customer{}) {
+		e.Status, e.Note = assigned, ""
+	}
+	return claim{Entity: e, location: at, space: s}, true
 }
 
 // resolve gives every claim a group, and skips claims that overlap with others.
 func (p *planner) resolve() Plan {
-	sites := labels(p.dump.sites, func(pk int64, s site) string {
-		return cmp.Or(strings.TrimSpace(s.Name), s.Slug, Source{modelSite, pk}.String())
-	})
-	vrfs := labels(p.dump.vrfs, func(_ int64, v vrf) string { return "VRF " + strings.TrimSpace(v.Name) })
+	sites := labels(p.from.Sites)
+	vrfs := labels(p.from.VRFs)
 
 	byHome := map[location][]claim{}
 	for _, c := range p.claims {
 		byHome[c.location] = append(byHome[c.location], c)
 	}
-	var public []claim
-	kept := map[string][]claim{}
+	scopes := map[string]*scope{"": {}} // of each group; public space has one for all
 	for _, at := range slices.SortedFunc(maps.Keys(byHome), location.compare) {
 		group := sites[at.site]
 		switch {
 		case at == location{}:
-			group = "NetBox: no site"
+			group = p.from.System + ": no site"
 		case at.site == 0:
-			group = "NetBox: " + vrfs[at.vrf]
-		case at.vrf != 0 && slices.ContainsFunc(byHome[at], func(c claim) bool { return overlaps(kept[group], c.Span) }):
-			group += ": " + vrfs[at.vrf]
+			group = p.from.System + ": VRF " + vrfs[at.vrf]
+		case at.vrf != 0 && slices.ContainsFunc(byHome[at], func(c claim) bool { return scopes[group].overlaps(c.Span) }):
+			group += ": VRF " + vrfs[at.vrf]
 		}
+		if scopes[group] == nil {
+			scopes[group] = &scope{}
+		}
+		if p.groups[at.vrf] == nil {
+			p.groups[at.vrf] = map[string]bool{}
+		}
+		p.groups[at.vrf][group] = true
 		var private []claim
 		for _, c := range byHome[at] {
 			c.Group = group
 			if isPrivate(c.Span) {
 				private = append(private, c)
 			} else {
-				public = append(public, c)
+				scopes[""].waiting = append(scopes[""].waiting, c)
 			}
 		}
-		kept[group] = p.addClaims(kept[group], private)
+		p.addClaims(scopes[group], private)
 	}
-	kept[""] = p.addClaims(nil, public)
+	p.addClaims(scopes[""], scopes[""].waiting)
 
-	plan := Plan{Groups: slices.Sorted(maps.Values(sites)), Skipped: p.skipped}
+	plan := Plan{Groups: slices.Sorted(maps.Values(sites))}
 	extra := map[string]bool{}
-	for _, claims := range kept {
-		for _, c := range claims {
-			plan.Entities = append(plan.Entities, c.Entity)
-			extra[c.Group] = true
+	for _, s := range scopes {
+		p.fillPools(s)
+		for _, c := range s.kept {
+			e := c.Entity
+			if !e.Gateway.IsValid() {
+				e.Gateway = findGateway(p.gateways[c.location.vrf], e)
+			}
+			plan.Entities = append(plan.Entities, e)
+			extra[e.Group] = true
 		}
 	}
 	for _, name := range plan.Groups {
 		delete(extra, name)
 	}
 	plan.Groups = append(plan.Groups, slices.Sorted(maps.Keys(extra))...)
-	plan.sort()
 	return plan
 }
 
-// addClaims adds claims to the kept ones, sorted by address, and skips those that overlap with one of them. Ranges come
-// before the addresses inside, and both before prefixes, which only describe space that may be in use.
-func (p *planner) addClaims(kept, claims []claim) []claim {
-	slices.SortFunc(claims, bySpan)
-	for _, model := range []string{modelRange, modelAddress, modelPrefix} {
-		var fresh []claim
-		for _, c := range claims {
-			if c.Source.Model != model {
-				continue
-			}
-			other, found := findOverlap(kept, c.Span)
-			if !found {
-				other, found = findOverlap(fresh, c.Span)
-			}
-			if found {
-				p.skip(c.Source, c.Address(), describeOverlap(c, other), fmt.Sprintf("%s, %s", other.Address(), other.Source))
-				continue
-			}
-			fresh = append(fresh, c)
-		}
-		kept = append(kept, fresh...)
-		slices.SortFunc(kept, bySpan)
-	}
-	return kept
-}
-
-func bySpan(a, b claim) int {
-	return cmp.Or(a.Span.From().Compare(b.Span.From()), cmp.Compare(a.Source.PK, b.Source.PK))
-}
-
-// findOverlap returns the first claim that overlaps with span. claims must be sorted and free of overlaps.
-func findOverlap(claims []claim, span netipx.IPRange) (claim, bool) {
-	i, _ := slices.BinarySearchFunc(claims, span.From(), func(c claim, from netip.Addr) int { return c.Span.To().Compare(from) })
-	if i == len(claims) || !claims[i].Span.Overlaps(span) {
-		return claim{}, false
-	}
-	return claims[i], true
-}
-
-func overlaps(claims []claim, span netipx.IPRange) bool {
-	_, found := findOverlap(claims, span)
-	return found
-}
-
-// describeOverlap returns the reason why c is skipped.
-func describeOverlap(c, other claim) string {
-	reason := "overlaps another record"
-	switch {
-	case c.Span == other.Span:
-		reason = "same address as another record"
-	case other.Source.Model == modelRange && covers(other.Span, c.Span):
-		reason = "inside an imported range"
-	}
-	if c.location != other.location {
-		reason += " at another site or in another VRF; an installation has each public address once"
-	}
-	return reason
-}
-
-// sort puts entities into the order of groups and addresses, and skipped records into that of reasons.
+// sort puts entities into the order of groups and addresses, and remarks into that of reasons.
 func (p *Plan) sort() {
 	position := map[string]int{}
 	for i, name := range p.Groups {
@@ -311,23 +265,29 @@ func (p *Plan) sort() {
 	slices.SortFunc(p.Entities, func(a, b Entity) int {
 		return cmp.Or(cmp.Compare(position[a.Group], position[b.Group]), a.Span.From().Compare(b.Span.From()))
 	})
-	slices.SortFunc(p.Skipped, func(a, b Skipped) int {
-		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(a.Source.Model, b.Source.Model), cmp.Compare(a.Source.PK, b.Source.PK))
-	})
+	for _, list := range [][]Remark{p.Skipped, p.Others} {
+		slices.SortFunc(list, func(a, b Remark) int {
+			return cmp.Or(
+				strings.Compare(a.Reason, b.Reason),
+				strings.Compare(a.Source.Model, b.Source.Model),
+				cmp.Compare(a.Source.PK, b.Source.PK),
+			)
+		})
+	}
 }
 
 // labels returns a unique name for each record. VRFs may share a name, but groups may not.
-func labels[T any](records map[int64]T, name func(int64, T) string) map[int64]string {
+func labels(names map[int64]string) map[int64]string {
 	count := map[string]int{}
-	for pk, r := range records {
-		count[name(pk, r)]++
+	for _, name := range names {
+		count[name]++
 	}
-	named := map[int64]string{}
-	for pk, r := range records {
-		named[pk] = name(pk, r)
-		if count[named[pk]] > 1 {
-			named[pk] = fmt.Sprintf("%s (NetBox id %d)", named[pk], pk)
+	unique := map[int64]string{}
+	for pk, name := range names {
+		unique[pk] = name
+		if count[name] > 1 {
+			unique[pk] = fmt.Sprintf("%s (id %d)", name, pk)
 		}
 	}
-	return named
+	return unique
 }

@@ -2,23 +2,20 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"go4.org/netipx"
-	"pgregory.net/rapid"
+	"github.com/ironplane/ironplane/deploy/import/source"
 )
 
-func parseDump(t *testing.T, records ...string) *dump {
+func readRecords(t *testing.T, records ...string) *source.Plan {
 	t.Helper()
-	d, err := readDump(strings.NewReader("[" + strings.Join(records, ",") + "]"))
+	plan, err := source.ReadNetBox(strings.NewReader("[" + strings.Join(records, ",") + "]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return plan
 }
 
 func recordJSON(model string, pk int, fields string) string {
@@ -27,45 +24,47 @@ func recordJSON(model string, pk int, fields string) string {
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	site := func(pk int, name string) string { return recordJSON(modelSite, pk, fmt.Sprintf(`"name": %q`, name)) }
-	vrf := func(pk int, name string) string { return recordJSON(modelVRF, pk, fmt.Sprintf(`"name": %q`, name)) }
+	site := func(pk int, name string) string { return recordJSON("dcim.site", pk, fmt.Sprintf(`"name": %q`, name)) }
+	vrf := func(pk int, name string) string { return recordJSON("ipam.vrf", pk, fmt.Sprintf(`"name": %q`, name)) }
 	prefix := func(pk int, prefix, more string) string {
-		return recordJSON(modelPrefix, pk, fmt.Sprintf(`"prefix": %q %s`, prefix, more))
+		return recordJSON("ipam.prefix", pk, fmt.Sprintf(`"prefix": %q %s`, prefix, more))
 	}
 	address := func(pk int, address, more string) string {
-		return recordJSON(modelAddress, pk, fmt.Sprintf(`"address": %q %s`, address, more))
+		return recordJSON("ipam.ipaddress", pk, fmt.Sprintf(`"address": %q %s`, address, more))
 	}
 	span := func(pk int, start, end, more string) string {
-		return recordJSON(modelRange, pk, fmt.Sprintf(`"start_address": %q, "end_address": %q %s`, start, end, more))
+		return recordJSON("ipam.iprange", pk, fmt.Sprintf(`"start_address": %q, "end_address": %q %s`, start, end, more))
 	}
 	const container = `, "status": "container"`
 
 	for name, test := range map[string]struct {
-		records  []string
-		groups   []string
-		entities []string
-		skipped  []string
+		records   []string
+		available selectors
+		groups    []string
+		entities  []string
+		skipped   []string
+		others    []string
 	}{
 		"a site without anything": {
-			records: []string{site(1, "B"), site(2, "A"), recordJSON(modelSite, 3, `"slug": "c"`)},
+			records: []string{site(1, "B"), site(2, "A"), recordJSON("dcim.site", 3, `"slug": "c"`)},
 			groups:  []string{"A", "B", "c"},
 		},
 		"a prefix with nothing inside": {
 			records: []string{
-				site(1, "A"), recordJSON(modelVLAN, 1, `"vid": 100`),
+				site(1, "A"), recordJSON("ipam.vlan", 1, `"vid": 100`),
 				prefix(1, "10.0.0.0/24", `, "site": 1, "vlan": 1, "description": " office "`),
 			},
 			groups:   []string{"A"},
-			entities: []string{`A: 10.0.0.0/24 vlan 100 "office" (ipam.prefix 1)`},
+			entities: []string{`A: 10.0.0.0/24 reserved vlan 100 "office" (ipam.prefix 1)`},
 		},
 		"a site as NetBox 4.2 writes it": {
 			records:  []string{site(1, "A"), prefix(1, "10.0.0.0/24", `, "scope_type": ["dcim", "site"], "scope_id": 1, "_site": 1`)},
 			groups:   []string{"A"},
-			entities: []string{"A: 10.0.0.0/24 (ipam.prefix 1)"},
+			entities: []string{"A: 10.0.0.0/24 reserved (ipam.prefix 1)"},
 		},
 		"site and VLAN of the smallest prefix that has one": {
 			records: []string{
-				site(1, "A"), site(2, "B"), recordJSON(modelVLAN, 1, `"vid": 100`), recordJSON(modelVLAN, 2, `"vid": 200`),
+				site(1, "A"), site(2, "B"), recordJSON("ipam.vlan", 1, `"vid": 100`), recordJSON("ipam.vlan", 2, `"vid": 200`),
 				prefix(1, "10.0.0.0/8", `, "site": 2, "vlan": 2`+container),
 				prefix(2, "10.0.0.0/16", `, "site": 1, "vlan": 1`+container),
 				prefix(3, "10.0.0.0/24", ""),
@@ -75,9 +74,9 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"A", "B"},
 			entities: []string{
-				`A: 10.0.0.5 mask 255.255.255.0 vlan 100 "a.example" (ipam.ipaddress 1)`,
-				"A: 10.0.1.0/24 vlan 100 (ipam.prefix 4)",
-				`B: 10.1.0.5 mask 255.255.255.0 vlan 200 "b" (ipam.ipaddress 2)`,
+				`A: 10.0.0.5 reserved mask 255.255.255.0 vlan 100 "a.example" (ipam.ipaddress 1)`,
+				"A: 10.0.1.0/24 reserved vlan 100 (ipam.prefix 4)",
+				`B: 10.1.0.5 reserved mask 255.255.255.0 vlan 200 "b" (ipam.ipaddress 2)`,
 			},
 			skipped: []string{
 				"ipam.prefix 1: container; its content is imported",
@@ -95,9 +94,9 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"A", "B", "C", "NetBox: no site"},
 			entities: []string{
-				"A: 10.0.1.0/24 (ipam.prefix 4)",
-				"B: 10.0.1.0/24 (ipam.prefix 5)",
-				"NetBox: no site: 10.0.0.5 mask 255.255.255.0 (ipam.ipaddress 1)",
+				"A: 10.0.1.0/24 reserved (ipam.prefix 4)",
+				"B: 10.0.1.0/24 reserved (ipam.prefix 5)",
+				"NetBox: no site: 10.0.0.5 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
 			},
 			skipped: []string{
 				"ipam.prefix 1: container; its content is imported",
@@ -111,7 +110,7 @@ func TestPlan(t *testing.T) {
 				prefix(4, "172.16.0.0/12", container),
 			},
 			groups:   []string{"NetBox: no site"},
-			entities: []string{"NetBox: no site: 10.0.0.0/24 (ipam.prefix 3)"},
+			entities: []string{"NetBox: no site: 10.0.0.0/24 reserved (ipam.prefix 3)"},
 			skipped: []string{
 				"ipam.prefix 1: container; its content is imported",
 				"ipam.prefix 4: empty container",
@@ -125,12 +124,12 @@ func TestPlan(t *testing.T) {
 				prefix(3, "10.0.0.0/24", `, "vrf": 3, "description": "10.0.0.0/24"`), prefix(4, "10.0.0.0/24", ""),
 				address(1, "10.0.0.1/24", ""),
 			},
-			groups: []string{"NetBox: VRF Blue (NetBox id 2)", "NetBox: VRF Blue (NetBox id 3)", "NetBox: VRF Red", "NetBox: no site"},
+			groups: []string{"NetBox: VRF Blue (id 2)", "NetBox: VRF Blue (id 3)", "NetBox: VRF Red", "NetBox: no site"},
 			entities: []string{
-				"NetBox: VRF Blue (NetBox id 2): 10.0.0.0/24 (ipam.prefix 2)",
-				"NetBox: VRF Blue (NetBox id 3): 10.0.0.0/24 (ipam.prefix 3)",
-				"NetBox: VRF Red: 10.0.0.0/24 (ipam.prefix 1)",
-				"NetBox: no site: 10.0.0.1 mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: VRF Blue (id 2): 10.0.0.0/24 reserved (ipam.prefix 2)",
+				"NetBox: VRF Blue (id 3): 10.0.0.0/24 reserved (ipam.prefix 3)",
+				"NetBox: VRF Red: 10.0.0.0/24 reserved (ipam.prefix 1)",
+				"NetBox: no site: 10.0.0.1 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
 			},
 			skipped: []string{"ipam.prefix 4: prefix with addresses or ranges, which are imported"},
 		},
@@ -143,10 +142,10 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"A", "A: VRF Red"},
 			entities: []string{
-				"A: 10.0.0.0/24 (ipam.prefix 1)",
-				"A: 10.9.0.0/24 (ipam.prefix 4)",
-				"A: VRF Red: 10.0.0.0/28 (ipam.prefix 2)",
-				"A: VRF Red: 10.9.0.0/24 (ipam.prefix 3)",
+				"A: 10.0.0.0/24 reserved (ipam.prefix 1)",
+				"A: 10.9.0.0/24 reserved (ipam.prefix 4)",
+				"A: VRF Red: 10.0.0.0/28 reserved (ipam.prefix 2)",
+				"A: VRF Red: 10.9.0.0/24 reserved (ipam.prefix 3)",
 			},
 		},
 		"public space exists once": {
@@ -156,8 +155,8 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"NetBox: VRF Red", "NetBox: no site"},
 			entities: []string{
-				"NetBox: VRF Red: 198.51.100.1 mask 255.255.255.0 (ipam.ipaddress 1)",
-				"NetBox: no site: 203.0.113.1 mask 255.255.255.0 (ipam.ipaddress 2)",
+				"NetBox: VRF Red: 198.51.100.1 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: no site: 203.0.113.1 reserved mask 255.255.255.0 (ipam.ipaddress 2)",
 			},
 			skipped: []string{
 				"ipam.prefix 1: overlaps another record at another site or in another VRF; an installation has each public address once " +
@@ -175,13 +174,14 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"NetBox: no site"},
 			entities: []string{
-				`NetBox: no site: 10.0.0.10-10.0.0.19 mask 255.255.255.0 "pool" (ipam.iprange 1)`,
-				"NetBox: no site: 10.0.0.30 mask 255.255.255.0 (ipam.iprange 3)",
-				"NetBox: no site: 10.0.0.40 mask 255.255.255.0 (ipam.ipaddress 2)",
+				`NetBox: no site: 10.0.0.10-10.0.0.11 reserved mask 255.255.255.0 "pool" (ipam.iprange 1)`,
+				"NetBox: no site: 10.0.0.12 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				`NetBox: no site: 10.0.0.13-10.0.0.19 reserved mask 255.255.255.0 "pool" (ipam.iprange 1)`,
+				"NetBox: no site: 10.0.0.30 reserved mask 255.255.255.0 (ipam.iprange 3)",
+				"NetBox: no site: 10.0.0.40 reserved mask 255.255.255.0 (ipam.ipaddress 2)",
 			},
 			skipped: []string{
-				"ipam.ipaddress 1: inside an imported range (10.0.0.10-10.0.0.19, ipam.iprange 1)",
-				"ipam.iprange 2: overlaps another record (10.0.0.10-10.0.0.19, ipam.iprange 1)",
+				"ipam.iprange 2: overlaps another record (10.0.0.13-10.0.0.19, ipam.iprange 1)",
 				"ipam.ipaddress 3: same address as another record (10.0.0.40, ipam.ipaddress 2)",
 			},
 		},
@@ -194,12 +194,12 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"NetBox: no site"},
 			entities: []string{
-				"NetBox: no site: 10.0.0.5 mask 255.255.255.0 (ipam.ipaddress 1)",
-				"NetBox: no site: 10.0.0.9 mask 255.255.255.0 (ipam.ipaddress 4)",
-				"NetBox: no site: 10.0.0.33 mask 255.255.255.0 (ipam.prefix 4)",
-				"NetBox: no site: 10.0.0.100-10.0.0.200 mask 255.255.255.0 (ipam.iprange 1)",
-				"NetBox: no site: 10.1.0.5 (ipam.ipaddress 2)",
-				"NetBox: no site: 10.2.0.5 (ipam.ipaddress 3)",
+				"NetBox: no site: 10.0.0.5 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: no site: 10.0.0.9 reserved mask 255.255.255.0 (ipam.ipaddress 4)",
+				"NetBox: no site: 10.0.0.33 reserved mask 255.255.255.0 (ipam.prefix 4)",
+				"NetBox: no site: 10.0.0.100-10.0.0.200 reserved mask 255.255.255.0 (ipam.iprange 1)",
+				"NetBox: no site: 10.1.0.5 reserved (ipam.ipaddress 2)",
+				"NetBox: no site: 10.2.0.5 reserved (ipam.ipaddress 3)",
 			},
 			skipped: []string{
 				"ipam.prefix 3: container; its content is imported",
@@ -220,22 +220,23 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"NetBox: VRF Red", "NetBox: no site"},
 			entities: []string{
-				"NetBox: VRF Red: 10.0.0.9 mask 255.255.255.0 (ipam.ipaddress 4)",
-				"NetBox: no site: 10.0.0.1 mask 255.255.255.0 (ipam.ipaddress 1)",
-				"NetBox: no site: 10.0.0.9 mask 255.255.255.0 gateway 10.0.0.1 (ipam.ipaddress 3)",
-				"NetBox: no site: 10.0.0.20-10.0.0.29 mask 255.255.255.0 gateway 10.0.0.1 (ipam.iprange 1)",
-				"NetBox: no site: 10.0.1.1 mask 255.255.255.0 (ipam.ipaddress 5)",
-				"NetBox: no site: 10.0.1.2 mask 255.255.255.0 (ipam.ipaddress 6)",
-				"NetBox: no site: 10.0.1.9 mask 255.255.255.0 (ipam.ipaddress 7)",
-				"NetBox: no site: 10.0.2.1 mask 255.255.255.0 (ipam.ipaddress 8)",
-				"NetBox: no site: 10.0.2.9 mask 255.255.255.0 (ipam.ipaddress 9)",
-				"NetBox: no site: 10.0.3.1 mask 255.255.255.0 (ipam.ipaddress 10)",
-				"NetBox: no site: 10.0.3.9 mask 255.255.255.0 (ipam.ipaddress 11)",
-				"NetBox: no site: 10.0.4.0-10.0.4.9 mask 255.255.255.0 (ipam.iprange 2)",
-				"NetBox: no site: 10.0.4.20 mask 255.255.255.0 gateway 10.0.4.1 (ipam.ipaddress 13)",
+				"NetBox: VRF Red: 10.0.0.9 reserved mask 255.255.255.0 (ipam.ipaddress 4)",
+				"NetBox: no site: 10.0.0.1 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: no site: 10.0.0.9 reserved mask 255.255.255.0 gateway 10.0.0.1 (ipam.ipaddress 3)",
+				"NetBox: no site: 10.0.0.20-10.0.0.29 reserved mask 255.255.255.0 gateway 10.0.0.1 (ipam.iprange 1)",
+				"NetBox: no site: 10.0.1.1 reserved mask 255.255.255.0 (ipam.ipaddress 5)",
+				"NetBox: no site: 10.0.1.2 reserved mask 255.255.255.0 (ipam.ipaddress 6)",
+				"NetBox: no site: 10.0.1.9 reserved mask 255.255.255.0 (ipam.ipaddress 7)",
+				"NetBox: no site: 10.0.2.1 reserved mask 255.255.255.0 (ipam.ipaddress 8)",
+				"NetBox: no site: 10.0.2.9 reserved mask 255.255.255.0 (ipam.ipaddress 9)",
+				"NetBox: no site: 10.0.3.1 reserved mask 255.255.255.0 (ipam.ipaddress 10)",
+				"NetBox: no site: 10.0.3.9 reserved mask 255.255.255.0 (ipam.ipaddress 11)",
+				"NetBox: no site: 10.0.4.0 reserved mask 255.255.255.0 gateway 10.0.4.1 (ipam.iprange 2)",
+				"NetBox: no site: 10.0.4.1 reserved mask 255.255.255.0 (ipam.ipaddress 12)",
+				"NetBox: no site: 10.0.4.2-10.0.4.9 reserved mask 255.255.255.0 gateway 10.0.4.1 (ipam.iprange 2)",
+				"NetBox: no site: 10.0.4.20 reserved mask 255.255.255.0 gateway 10.0.4.1 (ipam.ipaddress 13)",
 			},
 			skipped: []string{
-				"ipam.ipaddress 12: inside an imported range (10.0.4.0-10.0.4.9, ipam.iprange 2)",
 				"ipam.ipaddress 2: same address as another record (10.0.0.1, ipam.ipaddress 1)",
 			},
 		},
@@ -249,11 +250,11 @@ func TestPlan(t *testing.T) {
 			},
 			groups: []string{"A"},
 			entities: []string{
-				"A: 2001:db8:0:1::1 (ipam.ipaddress 1)",
-				"A: 2001:db8:0:1::5 gateway 2001:db8:0:1::1 (ipam.ipaddress 2)",
-				"A: 2001:db8:0:1::6 gateway 2001:db8:0:1::1 (ipam.ipaddress 3)",
-				"A: 2001:db8:0:1::10/124 (ipam.iprange 1)",
-				"A: 2001:db8:0:2::/64 (ipam.prefix 3)",
+				"A: 2001:db8:0:1::1 reserved (ipam.ipaddress 1)",
+				"A: 2001:db8:0:1::5 reserved gateway 2001:db8:0:1::1 (ipam.ipaddress 2)",
+				"A: 2001:db8:0:1::6 reserved gateway 2001:db8:0:1::1 (ipam.ipaddress 3)",
+				"A: 2001:db8:0:1::10/124 reserved (ipam.iprange 1)",
+				"A: 2001:db8:0:2::/64 reserved (ipam.prefix 3)",
 			},
 			skipped: []string{
 				"ipam.ipaddress 4: IPv4 written as IPv6",
@@ -265,19 +266,103 @@ func TestPlan(t *testing.T) {
 				"ipam.prefix 5: prefix with smaller prefixes, which are imported",
 			},
 		},
-		"records that become no entity": {
-			records: []string{recordJSON(modelTenant, 1, `"name": "T"`), recordJSON(modelVLAN, 1, `"vid": 100`)},
+		"pools become single addresses, without what is in use": {
+			records: []string{
+				site(1, "A"), vrf(1, "Red"),
+				prefix(1, "198.51.100.0/28", `, "site": 1, "is_pool": true`),
+				prefix(2, "198.51.100.4/30", ""), address(1, "198.51.100.1/28", `, "role": "vrrp"`), address(2, "198.51.100.3/32", `, "vrf": 1`),
+				span(1, "198.51.100.8/28", "198.51.100.13/28", ""),
+				prefix(3, "198.51.100.32/28", `, "is_pool": true, "mark_utilized": true`),
+				prefix(4, "198.51.100.64/28", `, "is_pool": true, "status": "reserved"`),
+			},
+			groups: []string{"A", "NetBox: VRF Red", "NetBox: no site"},
+			entities: []string{
+				"A: 198.51.100.0 available mask 255.255.255.240 gateway 198.51.100.1 (ipam.prefix 1)",
+				"A: 198.51.100.1 reserved mask 255.255.255.240 (ipam.ipaddress 1)",
+				"A: 198.51.100.2 available mask 255.255.255.240 gateway 198.51.100.1 (ipam.prefix 1)",
+				"A: 198.51.100.4/30 reserved (ipam.prefix 2)",
+				"A: 198.51.100.8-198.51.100.13 reserved mask 255.255.255.240 gateway 198.51.100.1 (ipam.iprange 1)",
+				"A: 198.51.100.14 available mask 255.255.255.240 gateway 198.51.100.1 (ipam.prefix 1)",
+				"A: 198.51.100.15 available mask 255.255.255.240 gateway 198.51.100.1 (ipam.prefix 1)",
+				"NetBox: VRF Red: 198.51.100.3 reserved (ipam.ipaddress 2)",
+				"NetBox: no site: 198.51.100.32/28 reserved (ipam.prefix 3)",
+				"NetBox: no site: 198.51.100.64/28 reserved (ipam.prefix 4)",
+			},
+		},
+		"prefixes that --available names": {
+			records: []string{
+				recordJSON("ipam.role", 1, `"name": "Customer", "slug": "customers"`), recordJSON("ipam.role", 2, `"name": "Office"`),
+				recordJSON("extras.tag", 1, `"name": "For sale", "slug": "sale"`),
+				recordJSON("contenttypes.contenttype", 9, `"app_label": "ipam", "model": "prefix"`),
+				recordJSON("extras.taggeditem", 1, `"content_type": 9, "object_id": 3, "tag": 1`),
+				recordJSON("extras.taggeditem", 2, `"content_type": ["ipam", "prefix"], "object_id": 4, "tag": ["For sale"]`),
+				recordJSON("extras.taggeditem", 3, `"content_type": ["ipam", "ipaddress"], "object_id": 2, "tag": 1`),
+				prefix(1, "10.0.0.0/30", `, "role": 1`), prefix(2, "10.0.1.0/30", `, "role": 2`), prefix(3, "10.0.2.0/31", ""),
+				prefix(4, "10.0.3.0/32", ""), prefix(5, "10.0.4.0/30", ""), prefix(6, "10.16.0.0/12", `, "role": 1`),
+				prefix(7, "2001:db8:1::/64", `, "role": 1`), prefix(8, "2001:db8:2::/48", `, "role": 1`), address(1, "2001:db8:2::1/64", ""),
+				prefix(9, "10.32.0.0/12", `, "role": 1`), address(2, "10.32.0.1/12", ""), prefix(10, "10.0.5.0/30", `, "role": 1`),
+				span(1, "10.0.5.0/30", "10.0.5.2/30", ""), prefix(11, "10.0.6.0/30", `, "role": 1`), prefix(12, "10.0.6.0/30", `, "role": 2`),
+			},
+			available: selectors{{"role", "customers"}, {"tag", "sale"}, {"prefix", "10.0.4.0/30"}},
+			groups:    []string{"NetBox: no site"},
+			entities: []string{
+				"NetBox: no site: 10.0.0.1 available mask 255.255.255.252 (ipam.prefix 1)",
+				"NetBox: no site: 10.0.0.2 available mask 255.255.255.252 (ipam.prefix 1)",
+				"NetBox: no site: 10.0.1.0/30 reserved (ipam.prefix 2)",
+				"NetBox: no site: 10.0.2.0 available mask 255.255.255.254 (ipam.prefix 3)",
+				"NetBox: no site: 10.0.2.1 available mask 255.255.255.254 (ipam.prefix 3)",
+				"NetBox: no site: 10.0.3.0 available (ipam.prefix 4)",
+				"NetBox: no site: 10.0.4.1 available mask 255.255.255.252 (ipam.prefix 5)",
+				"NetBox: no site: 10.0.4.2 available mask 255.255.255.252 (ipam.prefix 5)",
+				"NetBox: no site: 10.0.5.0-10.0.5.2 reserved mask 255.255.255.252 (ipam.iprange 1)",
+				"NetBox: no site: 10.0.6.0/30 reserved (ipam.prefix 11)",
+				"NetBox: no site: 10.16.0.0/12 reserved (ipam.prefix 6)",
+				"NetBox: no site: 10.32.0.1 reserved mask 255.240.0.0 (ipam.ipaddress 2)",
+				"NetBox: no site: 2001:db8:1::/64 available (ipam.prefix 7)",
+				"NetBox: no site: 2001:db8:2::1 reserved (ipam.ipaddress 1)",
+			},
 			skipped: []string{
-				"ipam.vlan 1: VLAN without a prefix; in Ironplane a VLAN is a number of an entity",
-				"tenancy.tenant 1: tenant that is not in the file of --clients; its entities have no owner",
+				"ipam.prefix 8: IPv6 stock with something in use; its content is imported. Add the free prefixes yourself",
+				"ipam.prefix 12: same address as another record (10.0.6.0/30, ipam.prefix 11)",
+				"ipam.prefix 9: stock larger than a /16 with something in use; its content is imported. Name smaller prefixes with --available",
+				"ipam.prefix 10: stock without a free address; its content is imported",
+			},
+		},
+		"devices": {
+			records: []string{
+				recordJSON("dcim.device", 1, `"name": "fra1-s1", "primary_ip4": 1`), recordJSON("dcim.device", 2, `"name": null`),
+				recordJSON("dcim.device", 3, `"name": "idle"`), recordJSON("virtualization.virtualmachine", 1, `"name": "vm1"`),
+				recordJSON("dcim.interface", 5, `"device": 2`), recordJSON("virtualization.vminterface", 5, `"virtual_machine": 1`),
+				address(1, "10.0.0.1/24", ""), address(2, "10.0.0.2/24", `, "assigned_object_type": ["dcim", "interface"], "assigned_object_id": 5`),
+				address(3, "10.0.0.3/24", `, "assigned_object_type": ["virtualization", "vminterface"], "assigned_object_id": 5`),
+			},
+			groups: []string{"NetBox: no site"},
+			entities: []string{
+				"NetBox: no site: 10.0.0.1 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: no site: 10.0.0.2 reserved mask 255.255.255.0 (ipam.ipaddress 2)",
+				"NetBox: no site: 10.0.0.3 reserved mask 255.255.255.0 (ipam.ipaddress 3)",
+			},
+			others: []string{
+				"dcim.device 3: device without an address in the file; not imported",
+				"dcim.device 1: device; named in the notes of its addresses (10.0.0.1)",
+				"dcim.device 2: device; named in the notes of its addresses (10.0.0.2)",
+				"virtualization.virtualmachine 1: device; named in the notes of its addresses (10.0.0.3)",
+			},
+		},
+		"records that become no entity": {
+			records: []string{recordJSON("tenancy.tenant", 1, `"name": "T"`), recordJSON("ipam.vlan", 1, `"vid": 100`)},
+			others: []string{
+				"ipam.vlan 1: VLAN without space; not imported, since a VLAN is a number of an entity",
+				"tenancy.tenant 1: tenant that is not in the file of --clients; its space is reserved, or stock",
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan := newPlan(parseDump(t, test.records...))
-			var entities, skipped []string
+			plan := newPlan(readRecords(t, test.records...), test.available)
+			var entities, skipped, others []string
 			for _, e := range plan.Entities {
+				e.Note = "" // TestNotes shows it
 				entities = append(entities, e.String())
 			}
 			for _, l := range plan.Skipped {
@@ -290,6 +375,16 @@ func TestPlan(t *testing.T) {
 			expect(t, "groups", plan.Groups, test.groups)
 			expect(t, "entities", entities, test.entities)
 			expect(t, "skipped", skipped, test.skipped)
+			for _, o := range plan.Others {
+				text := o.Source.String() + ": " + o.Reason
+				if o.Detail != "" {
+					text += " (" + o.Detail + ")"
+				}
+				others = append(others, text)
+			}
+			if test.others != nil {
+				expect(t, "others", others, test.others)
+			}
 		})
 	}
 }
@@ -299,135 +394,4 @@ func expect(t *testing.T, name string, got, want []string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got\n  %s\nwant\n  %s", name, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
-}
-
-// drawDump returns a random dump from a small address space, so that many records overlap.
-func drawDump(t *rapid.T) *dump {
-	d := &dump{
-		sites: map[int64]site{1: {Name: "A"}, 2: {Name: "B"}}, vrfs: map[int64]vrf{1: {Name: "Red"}, 2: {Name: "Blue"}},
-		vlans: map[int64]vlan{1: {VID: 100}, 2: {VID: 200}}, tenants: map[int64]tenant{1: {}},
-		prefixes: map[int64]prefix{}, ranges: map[int64]addressRange{}, addresses: map[int64]address{},
-	}
-	bases := rapid.SampledFrom([]netip.Addr{
-		netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("198.51.100.0"), netip.MustParseAddr("100.127.255.240"),
-		netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("fd00::"), netip.MustParseAddr("::ffff:10.0.0.0"),
-	})
-	reference := rapid.Int64Range(0, 2)
-	drawAddress := func(base netip.Addr) netip.Addr {
-		a := base
-		for range rapid.IntRange(0, 31).Draw(t, "offset") {
-			a = a.Next()
-		}
-		return a
-	}
-	drawBits := func(a netip.Addr) int {
-		return a.BitLen() - rapid.SampledFrom([]int{0, 0, 1, 2, 3, 4, 5, 8, 26}).Draw(t, "host bits")
-	}
-	for pk := range rapid.Int64Range(0, 12).Draw(t, "prefixes") {
-		a := drawAddress(bases.Draw(t, "base"))
-		d.prefixes[pk+1] = prefix{
-			Prefix: netip.PrefixFrom(a, drawBits(a)).Masked(), Site: reference.Draw(t, "site"), VRF: reference.Draw(t, "vrf"),
-			VLAN: reference.Draw(t, "vlan"), Status: rapid.SampledFrom([]string{"active", "container"}).Draw(t, "status"),
-		}
-	}
-	for pk := range rapid.Int64Range(0, 6).Draw(t, "ranges") {
-		base := bases.Draw(t, "base")
-		ends := []netip.Addr{drawAddress(base), drawAddress(base)}
-		slices.SortFunc(ends, netip.Addr.Compare)
-		bits := drawBits(base)
-		d.ranges[pk+1] = addressRange{
-			Start: netip.PrefixFrom(ends[0], bits), End: netip.PrefixFrom(ends[1], bits), VRF: reference.Draw(t, "vrf"),
-		}
-	}
-	for pk := range rapid.Int64Range(0, 20).Draw(t, "addresses") {
-		a := drawAddress(bases.Draw(t, "base"))
-		d.addresses[pk+1] = address{
-			Address: netip.PrefixFrom(a, drawBits(a)), VRF: reference.Draw(t, "vrf"),
-			Role: rapid.SampledFrom([]string{"", "", "vip", "vrrp"}).Draw(t, "role"),
-		}
-	}
-	return d
-}
-
-func TestPlanProperties(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		d := drawDump(t)
-		plan := newPlan(d)
-
-		for i, a := range plan.Entities {
-			for _, b := range plan.Entities[:i] {
-				if a.Span.Overlaps(b.Span) && (a.Group == b.Group || !isPrivate(a.Span) || !isPrivate(b.Span)) {
-					t.Fatalf("got %s and %s, want no overlap", a, b)
-				}
-			}
-		}
-
-		seen := map[Source]int{}
-		for _, e := range plan.Entities {
-			seen[e.Source]++
-		}
-		for _, l := range plan.Skipped {
-			seen[l.Source]++
-		}
-		for model, pks := range map[string][]int64{
-			modelPrefix: keys(d.prefixes), modelRange: keys(d.ranges), modelAddress: keys(d.addresses), modelTenant: keys(d.tenants),
-		} {
-			for _, pk := range pks {
-				if n := seen[Source{model, pk}]; n != 1 {
-					t.Fatalf("got %s planned or skipped %d times, want once", Source{model, pk}, n)
-				}
-			}
-		}
-
-		held := map[string]bool{"A": true, "B": true}
-		for _, e := range plan.Entities {
-			held[e.Group] = true
-			accept(t, d, e)
-		}
-		for _, group := range plan.Groups {
-			if !held[group] {
-				t.Fatalf("got the group %s without entities, want none like it", group)
-			}
-			delete(held, group)
-		}
-		if len(held) != 0 {
-			t.Fatalf("got no group for the entities of %v, want all groups planned", held)
-		}
-
-		if second := newPlan(d); !reflect.DeepEqual(plan, second) {
-			t.Fatalf("got %v when planned again, want %v", second, plan)
-		}
-	})
-}
-
-// accept checks an entity by the rules of the API.
-func accept(t *rapid.T, d *dump, e Entity) {
-	switch {
-	case !e.Span.IsValid() || e.Span.From().Is4In6():
-		t.Fatalf("got %s, want an IPv4 or IPv6 address", e)
-	case isPrivate(netipx.IPRangeFrom(e.Span.From(), e.Span.From())) != isPrivate(e.Span):
-		t.Fatalf("got %s, want all of it private or all public", e)
-	case e.Subnet.IsValid() && (!e.Subnet.Contains(e.Span.From()) || !e.Subnet.Contains(e.Span.To())):
-		t.Fatalf("got %s, want it in its subnet %s", e, e.Subnet)
-	case e.Gateway.IsValid() && (!e.Subnet.Contains(e.Gateway) || e.Span.Contains(e.Gateway)):
-		t.Fatalf("got %s with gateway %s, want a gateway in %s and outside the range", e, e.Gateway, e.Subnet)
-	case e.Span.From().Is6() && strings.Contains(e.Address(), "-"):
-		t.Fatalf("got %s, want no range of IPv6", e)
-	}
-	span, ok := parseSpan(e.Address())
-	if !ok || span != e.Span {
-		t.Fatalf("%s: got %s read back, want %s", e, span, e.Span)
-	}
-	if e.Source.Model == modelPrefix && d.prefixes[e.Source.PK].isContainer() {
-		t.Fatalf("got the container %s, want no containers", e)
-	}
-}
-
-func keys[T any](records map[int64]T) []int64 {
-	var pks []int64
-	for pk := range sorted(records) {
-		pks = append(pks, pk)
-	}
-	return pks
 }

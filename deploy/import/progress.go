@@ -25,10 +25,13 @@ func (p *progress) begin(doing string, total int) {
 }
 
 // step counts one finished item.
-func (p *progress) step() {
+func (p *progress) step() { p.add(1) }
+
+// add counts finished items.
+func (p *progress) add(items int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done++
+	p.done += items
 }
 
 func (p *progress) String() string {

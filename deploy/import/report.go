@@ -3,42 +3,25 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/ironplane/ironplane/deploy/import/source"
 )
 
-// maxExamples is the number of skipped records that are printed for each reason without --verbose.
+// maxExamples is the number of records that are printed for each reason without --verbose.
 const maxExamples = 3
 
-// ownerNote warns the operator before anyone allocates addresses from an imported group.
-const ownerNote = "Entities without a tenant in the file of --clients have no owner. Ironplane counts them as free, even if NetBox has " +
-	"them as active or reserved.\n"
-
-// printPlan prints the plan for --dry-run: the entities of each group, and the skipped records.
-func printPlan(w io.Writer, plan Plan, verbose bool) {
-	columns := []string{"RANGES", "ADDRESSES", "PREFIXES"}
-	printTable(w, plan, plan.Groups, columns, func(i int) int {
-		switch plan.Entities[i].Source.Model {
-		case modelRange:
-			return 0
-		case modelAddress:
-			return 1
-		default:
-			return 2
-		}
-	})
-	if verbose {
-		for _, e := range plan.Entities {
-			fmt.Fprintf(w, "  %s\n", e)
-		}
-	}
-	printSkipped(w, plan.Skipped, verbose)
-	fmt.Fprint(w, ownerNote)
-}
+// The columns of the report: what is planned, and what became of it. The latter are in the order of the states.
+var (
+	statusColumns = []string{"ASSIGNED", "RESERVED", "AVAILABLE"}
+	stateColumns  = []string{"NOT TRIED", "CREATED", "CHANGED", "UNCHANGED", "DIFFERENT", "REFUSED", "UNKNOWN"}
+)
 
 // String returns a line that describes the entity.
-func (e Entity) String() string {
-	text := fmt.Sprintf("%s: %s", e.Group, e.Address())
+func (e *Entity) String() string {
+	text := fmt.Sprintf("%s: %s %s", e.Group, e.Address(), e.Status)
 	if mask := e.subnetMask(); mask != "" {
 		text += " mask " + mask
 	}
@@ -51,21 +34,19 @@ func (e Entity) String() string {
 	if e.Nickname != "" {
 		text += fmt.Sprintf(" %q", e.Nickname)
 	}
-	if e.Owner != (customer{}) {
+	if e.Owner != (source.Customer{}) {
 		text += " owner " + e.Owner.Email
+	}
+	if e.Note != "" {
+		text += fmt.Sprintf(" note %q", e.Note)
 	}
 	return fmt.Sprintf("%s (%s)", text, e.Source)
 }
 
-// printResults prints the outcome of an import: the entities of each group by state, and the skipped records.
-func printResults(w io.Writer, t *transfer, verbose bool) {
-	columns := []string{"NOT TRIED", "CREATED", "UNCHANGED", "DIFFERENT", "REFUSED", "UNKNOWN"} // in the order of the states
-	labels := make([]string, len(t.groups))
-	for i, r := range t.groups {
-		labels[i] = fmt.Sprintf("%s (%s)", t.plan.Groups[i], strings.ToLower(columns[r.state]))
-	}
-	printTable(w, t.plan, labels, columns, func(i int) int { return int(t.entities[i].state) })
-
+// printReport prints what became of the plan: the entities of each group by status and outcome, the records that become no
+// entity, and all others.
+func printReport(w io.Writer, t *transfer, verbose bool) {
+	printTable(w, t)
 	if t.clients > 0 {
 		fmt.Fprintf(w, "Clients created: %d\n", t.clients)
 	}
@@ -74,55 +55,72 @@ func printResults(w io.Writer, t *transfer, verbose bool) {
 			fmt.Fprintf(w, "The API refused group %s: %s\n", t.plan.Groups[i], r.detail)
 		}
 	}
-	skipped := t.plan.Skipped
+	skipped := slices.Clone(t.plan.Skipped)
 	for i, r := range t.entities {
-		e := t.plan.Entities[i]
+		e := &t.plan.Entities[i]
 		switch {
 		case r.state == refused:
-			skipped = append(skipped, Skipped{e.Source, e.Group + ": " + e.Address(), "refused by the API with the code " + r.code, r.detail})
+			skipped = append(skipped, Remark{e.Source, e.Group + ": " + e.Address(), refusalReason(r.code), r.detail})
 		case r.state == unknown:
 			fmt.Fprintf(w, "Unknown whether it was created: %s\n", e)
 		case r.state == different && verbose:
 			fmt.Fprintf(w, "Different: %s: %s\n", e, r.detail)
+		case r.state == changed && verbose:
+			fmt.Fprintf(w, "Changed: %s: %s\n", e, r.detail)
 		case r.state == created && verbose:
 			fmt.Fprintf(w, "Created: %s\n", e)
 		}
 	}
-	printSkipped(w, skipped, verbose)
-	fmt.Fprint(w, ownerNote)
+	printRemarks(w, "Skipped", skipped, verbose)
+	printRemarks(w, "Other records", t.plan.Others, verbose)
 }
 
-// printTable prints the number of entities for each group and column.
-func printTable(w io.Writer, plan Plan, labels, columns []string, column func(i int) int) {
+func refusalReason(code string) string {
+	if code == "overlaps" {
+		return "overlaps with an existing entity"
+	}
+	return "refused by the API with the code " + code
+}
+
+// printTable prints the number of entities for each group, status and outcome. It leaves out outcomes that no entity has.
+func printTable(w io.Writer, t *transfer) {
+	columns := slices.Concat(statusColumns, stateColumns)
 	rows := map[string][]int{}
-	for _, group := range plan.Groups {
+	total := make([]int, len(columns))
+	for _, group := range t.plan.Groups {
 		rows[group] = make([]int, len(columns))
 	}
-	total := make([]int, len(columns))
-	for i, e := range plan.Entities {
-		rows[e.Group][column(i)]++
-		total[column(i)]++
+	for i, e := range t.plan.Entities {
+		for _, column := range []int{rank(e.Status), len(statusColumns) + int(t.entities[i].state)} {
+			rows[e.Group][column]++
+			total[column]++
+		}
 	}
+	isShown := func(column int) bool { return column < len(statusColumns) || total[column] > 0 }
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "GROUP\t%s\n", strings.Join(columns, "\t"))
-	for i, group := range plan.Groups {
-		fmt.Fprintf(table, "%s%s\n", labels[i], cells(rows[group]))
+	line := func(label string, cell func(column int) any) {
+		fmt.Fprint(table, label)
+		for column := range columns {
+			if isShown(column) {
+				fmt.Fprintf(table, "\t%v", cell(column))
+			}
+		}
+		fmt.Fprintln(table)
 	}
-	fmt.Fprintf(table, "%d groups, %d entities%s\n", len(plan.Groups), len(plan.Entities), cells(total))
+	line("GROUP", func(column int) any { return columns[column] })
+	for i, r := range t.groups {
+		group := t.plan.Groups[i]
+		label := fmt.Sprintf("%s (%s)", group, strings.ToLower(stateColumns[r.state]))
+		line(label, func(column int) any { return rows[group][column] })
+	}
+	label := fmt.Sprintf("%d groups, %d entities", len(t.plan.Groups), len(t.plan.Entities))
+	line(label, func(column int) any { return total[column] })
 	table.Flush()
 }
 
-func cells(counts []int) string {
-	var line strings.Builder
-	for _, n := range counts {
-		fmt.Fprintf(&line, "\t%d", n)
-	}
-	return line.String()
-}
-
-// printSkipped prints skipped records by reason.
-func printSkipped(w io.Writer, items []Skipped, verbose bool) {
-	byReason := map[string][]Skipped{}
+// printRemarks prints records by what becomes of them.
+func printRemarks(w io.Writer, title string, items []Remark, verbose bool) {
+	byReason := map[string][]Remark{}
 	var reasons []string
 	for _, item := range items {
 		if byReason[item.Reason] == nil {
@@ -130,7 +128,7 @@ func printSkipped(w io.Writer, items []Skipped, verbose bool) {
 		}
 		byReason[item.Reason] = append(byReason[item.Reason], item)
 	}
-	fmt.Fprintf(w, "Skipped: %d\n", len(items))
+	fmt.Fprintf(w, "%s: %d\n", title, len(items))
 	for _, reason := range reasons {
 		of := byReason[reason]
 		fmt.Fprintf(w, "%5d  %s\n", len(of), reason)

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/deploy/import/source"
 )
 
 // privateSpace lists the prefixes that every group may use for itself (RFC 1918, RFC 6598, ULA). Any other address
@@ -37,8 +39,6 @@ func isMixed(s netipx.IPRange) bool {
 	return false
 }
 
-func singleAddress(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
-
 func isSingle(s netipx.IPRange) bool { return s.From() == s.To() }
 
 func covers(outer, inner netipx.IPRange) bool {
@@ -56,6 +56,6 @@ func parseSpan(text string) (netipx.IPRange, bool) {
 		return r, err == nil
 	default:
 		a, err := netip.ParseAddr(text)
-		return singleAddress(a), err == nil
+		return source.SingleAddress(a), err == nil
 	}
 }

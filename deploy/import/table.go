@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go4.org/netipx"
+
+	"github.com/ironplane/ironplane/deploy/import/source"
 )
 
 // table holds the prefixes of one VRF, or of the global table.
@@ -14,45 +16,43 @@ type table map[netip.Prefix]*level
 // level holds the records of one prefix. NetBox allows several, for example at different sites.
 type level struct {
 	prefix  netip.Prefix
-	records []prefix
+	records []*source.Space
 	divided bool // contains a smaller prefix
 	used    bool // contains an address or a range
+	isStock bool // all records of it become stock
 }
 
 // buildTables returns the tables by VRF. The global table has the key 0.
-func buildTables(d *dump) map[int64]table {
+func buildTables(plan *source.Plan, isStock func(*source.Space) bool) map[int64]table {
 	tables := map[int64]table{0: {}}
-	for vrf := range d.vrfs {
+	for vrf := range plan.VRFs {
 		tables[vrf] = table{}
 	}
-	for _, x := range sorted(d.prefixes) {
-		t, masked := tables[x.VRF], x.Prefix.Masked()
-		if t[masked] == nil {
-			t[masked] = &level{prefix: masked}
+	for i := range plan.Prefixes {
+		s := &plan.Prefixes[i]
+		prefix, _ := s.Span.Prefix()
+		t := tables[s.VRF]
+		if t[prefix] == nil {
+			t[prefix] = &level{prefix: prefix, isStock: true}
 		}
-		t[masked].records = append(t[masked].records, x)
+		t[prefix].records = append(t[prefix].records, s)
+		t[prefix].isStock = t[prefix].isStock && isStock(s)
 	}
 	for _, t := range tables {
-		for masked, own := range t {
-			for l := range t.around(netipx.RangeOfPrefix(masked)) {
+		for prefix, own := range t {
+			for l := range t.around(netipx.RangeOfPrefix(prefix)) {
 				l.divided = l.divided || l != own
 			}
 		}
 	}
-	for _, a := range d.addresses {
-		tables[a.VRF].use(singleAddress(a.Address.Addr()))
-	}
-	for _, r := range d.ranges {
-		tables[r.VRF].use(r.span())
+	for _, list := range [][]source.Space{plan.Addresses, plan.Ranges} {
+		for i := range list {
+			for l := range tables[list[i].VRF].around(list[i].Span) {
+				l.used = true
+			}
+		}
 	}
 	return tables
-}
-
-// use marks all prefixes around span as used.
-func (t table) use(span netipx.IPRange) {
-	for l := range t.around(span) {
-		l.used = true
-	}
 }
 
 // around yields the prefixes that contain all of span, the smallest first.
@@ -78,7 +78,7 @@ func (t table) subnet(span netipx.IPRange, bits int) netip.Prefix {
 		if l.prefix.IsSingleIP() {
 			continue
 		}
-		if slices.ContainsFunc(l.records, func(x prefix) bool { return !x.isContainer() }) {
+		if slices.ContainsFunc(l.records, func(x *source.Space) bool { return !x.IsContainer }) {
 			return l.prefix
 		}
 		break
@@ -87,7 +87,7 @@ func (t table) subnet(span netipx.IPRange, bits int) netip.Prefix {
 }
 
 // inherit returns the value of the smallest prefix that has one. It returns 0 if the records of that prefix disagree.
-func inherit(levels iter.Seq[*level], read func(prefix) int64) int64 {
+func inherit(levels iter.Seq[*level], read func(*source.Space) int64) int64 {
 	for l := range levels {
 		var found int64
 		for _, x := range l.records {
@@ -107,16 +107,12 @@ func inherit(levels iter.Seq[*level], read func(prefix) int64) int64 {
 	return 0
 }
 
-// gatewayRoles are the roles of addresses that routers share as a gateway. Addresses with the roles "vip" and "anycast"
-// are as often load balancers and name servers, so they do not count.
-var gatewayRoles = []string{"vrrp", "hsrp", "glbp", "carp"}
-
-// findGateways returns the possible gateways of each VRF, sorted. NetBox has no field for the gateway, so roles decide.
-func findGateways(d *dump) map[int64][]netip.Addr {
+// findGateways returns the possible gateways of each VRF, sorted.
+func findGateways(plan *source.Plan) map[int64][]netip.Addr {
 	found := map[int64][]netip.Addr{}
-	for _, a := range d.addresses {
-		if slices.Contains(gatewayRoles, a.Role) && a.Status != "deprecated" {
-			found[a.VRF] = append(found[a.VRF], a.Address.Addr())
+	for _, a := range plan.Addresses {
+		if a.IsGateway {
+			found[a.VRF] = append(found[a.VRF], a.Span.From())
 		}
 	}
 	for vrf, addrs := range found {

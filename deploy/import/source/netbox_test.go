@@ -1,11 +1,11 @@
-package main
+package source
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestReadDumpNamesInvalidRecords(t *testing.T) {
+func TestReadNetBoxNamesInvalidRecords(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ file, want string }{
 		"not JSON":         {`Traceback (most recent call last):`, "invalid character"},
@@ -29,7 +29,7 @@ func TestReadDumpNamesInvalidRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := readDump(strings.NewReader(test.file))
+			_, err := ReadNetBox(strings.NewReader(test.file))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
 			}
@@ -37,11 +37,11 @@ func TestReadDumpNamesInvalidRecords(t *testing.T) {
 	}
 }
 
-func TestReadDumpIgnoresOtherModels(t *testing.T) {
+func TestReadNetBoxIgnoresOtherModels(t *testing.T) {
 	t.Parallel()
-	d := parseDump(t, `{"model": "ipam.aggregate", "pk": "any", "fields": null}`)
-	if len(d.prefixes) != 0 {
-		t.Errorf("got %v, want no prefixes", d.prefixes)
+	plan, err := ReadNetBox(strings.NewReader(`[{"model": "ipam.aggregate", "pk": "any", "fields": null}]`))
+	if err != nil || len(plan.Prefixes) != 0 {
+		t.Errorf("got %v, %v, want no prefixes", plan, err)
 	}
 }
 
@@ -55,8 +55,9 @@ func TestReadCustomersNamesInvalidLines(t *testing.T) {
 		"tenant,email,first,last\nA,b@example.com,Ben,Miller\nA,b@example.com,Ben,Miller\n": "line 3: a second line for A",
 		"tenant,email,first,last\nA,b@example.com\n":                                        "wrong number of fields",
 	} {
-		d := parseDump(t, recordJSON(modelTenant, 1, `"name": "A"`), recordJSON(modelTenant, 2, `"name": "Two"`), recordJSON(modelTenant, 3, `"name": "Two"`))
-		if err := d.readCustomers(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+		plan := newPlan("NetBox", netBoxModels)
+		plan.Tenants = map[int64]string{1: "A", 2: "Two", 3: "Two"}
+		if err := plan.ReadCustomers(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", file, err, want)
 		}
 	}
