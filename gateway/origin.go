@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/auth/throttle"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
@@ -72,7 +73,7 @@ func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s 
 		err = o.fetch(ctx, path, &value)
 		return value, err
 	}
-	_, err = o.unknownKeys.Do(ctx, func() (bool, error) {
+	_, err = o.unknownKeys.Do(ctx, principal.From(ctx).IP, func() (bool, error) {
 		err := o.fetch(ctx, path, &value)
 		return err == nil && value.Exists(), err
 	})

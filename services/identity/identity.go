@@ -111,7 +111,7 @@ func parsePasskeys(d service.Deps) (*passkey.Party, error) {
 }
 
 // maxWaiting bounds the unauthenticated requests that wait in each queue.
-const maxWaiting = 50
+const maxWaiting = 100
 
 // New returns the service on its migrated schema.
 func New(d service.Deps) *Service {

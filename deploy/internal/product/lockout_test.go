@@ -3,6 +3,7 @@ package product_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,37 +25,39 @@ func TestGuessesBlockNoSignIn(t *testing.T) {
 	t.Parallel()
 	asInProduction := service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory}}
 	p, c := producttest.StartWith(t, testkit.Redis(t), asInProduction)
-	const guessers = 60 // more than may wait
+	const guessers = 120 // more than may wait
 	newPerson(t, c, "client", "ben@example.com")
 	_, ben := signIn(t, c, loginOf("client", "ben@example.com", password))
 	key := testkit.Decode[login.GivenKey](c.WithKey("").Do("POST", "/auth/key", loginOf("client", "ben@example.com", password)).Want(200))
 	fromDevice := strings.TrimSuffix(loginOf("client", "ben@example.com", password), "}") + `, "device": "` + key.Device + `"}`
-	ctx, leave := context.WithCancel(t.Context())
-	guess := func(n int) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(
-			ctx,
-			http.MethodPost,
-			"/auth/key",
-			strings.NewReader(loginOf("client", fmt.Sprintf("%d@example.com", n), "wrong")),
-		)
-		r.Header.Set("Content-Type", "application/json")
-		r.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", n)
-		w := httptest.NewRecorder()
-		defer func() {
-			if panicked := recover(); panicked != nil &&
-				(panicked != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
-				panic(panicked)
-			}
-		}()
-		p.Gateway.ServeHTTP(w, r)
-		return w
-	}
-	var refused atomic.Int64
-	var all sync.WaitGroup
+	var addresses []string
 	for n := range guessers {
+		addresses = append(addresses, fmt.Sprintf("10.0.0.%d", n))
+	}
+	refused, leave := guess(t, []http.Handler{p.Gateway}, addresses)
+	testkit.Eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
+	for range 3 {
+		signIn(t, c, fromDevice)
+		ben.Do("GET", "/auth/key/current", nil).Want(200)
+	}
+	still := refused.Load()
+	testkit.Eventually(t, "too many guess still", func() bool { return refused.Load() > still })
+	leave()
+}
+
+// guess guesses passwords from each address at each gateway, again and again until leave is called. It returns how many guesses were
+// refused because too many callers wait.
+func guess(t *testing.T, gateways []http.Handler, addresses []string) (refused *atomic.Int64, leave func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	refused = &atomic.Int64{}
+	var all sync.WaitGroup
+	for n := range len(addresses) * len(gateways) {
+		address, gateway := addresses[n%len(addresses)], gateways[n/len(addresses)]
+		login := loginOf("client", fmt.Sprintf("%d@example.com", n), "wrong")
 		all.Go(func() {
 			for ctx.Err() == nil {
-				switch w := guess(n); {
+				switch w := signInFrom(ctx, gateway, address, login); {
 				case ctx.Err() != nil, w.Code == http.StatusUnauthorized, w.Code == http.StatusTooManyRequests:
 				case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "5":
 					refused.Add(1)
@@ -66,13 +69,61 @@ func TestGuessesBlockNoSignIn(t *testing.T) {
 			}
 		})
 	}
-	testkit.Eventually(t, "too many guess", func() bool { return refused.Load() > 0 })
-	for range 3 {
-		signIn(t, c, fromDevice)
-		ben.Do("GET", "/auth/key/current", nil).Want(200)
+	return refused, func() {
+		stop()
+		all.Wait()
 	}
-	still := refused.Load()
-	testkit.Eventually(t, "too many guess still", func() bool { return refused.Load() > still })
-	leave()
-	all.Wait()
+}
+
+// signInFrom sends a login from an address.
+func signInFrom(ctx context.Context, gateway http.Handler, address, login string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/auth/key", strings.NewReader(login))
+	r.Header.Set("Content-Type", "application/json")
+	r.RemoteAddr = net.JoinHostPort(address, "1")
+	w := httptest.NewRecorder()
+	defer func() {
+		if panicked := recover(); panicked != nil &&
+			(panicked != http.ErrAbortHandler || ctx.Err() == nil) { //nolint:errorlint // net/http compares it so
+			panic(panicked)
+		}
+	}()
+	gateway.ServeHTTP(w, r)
+	return w
+}
+
+// While 70 /64s of a /48 and 70 /24s guess passwords, 100 people sign in from new addresses, each at the first attempt. Some of them
+// have an address near the attackers'. It does not matter whether one process compares the passwords or two do.
+func TestPeopleSignInUnderAttack(t *testing.T) {
+	t.Parallel()
+	for _, processes := range []int{1, 2} {
+		t.Run(fmt.Sprintf("processes=%d", processes), func(t *testing.T) {
+			t.Parallel()
+			slowEnough := service.Settings{Tuning: service.Tuning{PasswordMemory: account.DefaultMemory / 4}} // so that a queue forms
+			products, c := producttest.StartProducts(t, processes, testkit.Redis(t), slowEnough)
+			const accounts, people = 10, 100
+			for n := range accounts {
+				newPerson(t, c, "client", fmt.Sprintf("person%d@example.com", n))
+			}
+			var gateways []http.Handler
+			for _, p := range products {
+				gateways = append(gateways, p.Gateway)
+			}
+			var addresses []string
+			for n := range 70 {
+				addresses = append(addresses, fmt.Sprintf("2001:db8:7:%x::1", n), fmt.Sprintf("198.51.%d.1", n))
+			}
+			refused, leave := guess(t, gateways, addresses)
+			defer leave()
+			testkit.Eventually(t, "the attackers fill the queue", func() bool { return refused.Load() > 0 })
+			for n := range people {
+				address := []string{
+					fmt.Sprintf("203.0.%d.9", n), fmt.Sprintf("2a00:%x::1", n+1), fmt.Sprintf("198.51.%d.9", 100+n), fmt.Sprintf("2001:db8:a%02x::1", n),
+				}[n%4]
+				login := loginOf("client", fmt.Sprintf("person%d@example.com", n%accounts), password)
+				if w := signInFrom(t.Context(), gateways[n%len(gateways)], address, login); w.Code != http.StatusOK {
+					t.Errorf("sign-in %d from %s: got %d %s, want 200", n, address, w.Code, w.Body)
+				}
+			}
+		})
+	}
 }

@@ -4,6 +4,9 @@ package throttle
 
 import (
 	"context"
+	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -17,46 +20,125 @@ const (
 	minRest, maxRest = 2 * time.Millisecond, time.Second
 )
 
-// Queue runs the work of unauthenticated callers one at a time.
-type Queue struct{ waiting, running chan struct{} } // semaphores
+// Queue runs the work of unauthenticated callers one at a time. The next one is the caller whose address and networks
+// have guessed least, so a network waits behind itself.
+type Queue struct {
+	maxWaiting int
+
+	mu       sync.Mutex
+	isBusy   bool
+	waiting  []*waiter // in the order of arrival
+	networks history
+}
+
+// waiter is a caller that waits for its turn.
+type waiter struct {
+	turn     chan error // nil: it is the caller's turn
+	networks networks
+}
 
 // NewQueue returns a Queue in which at most this many callers wait.
 func NewQueue(maxWaiting int) *Queue {
-	return &Queue{waiting: make(chan struct{}, maxWaiting), running: make(chan struct{}, 1)}
+	return &Queue{maxWaiting: maxWaiting, networks: newHistory(time.Now())}
 }
 
-// Do runs work when its turn comes. work tells whether the caller proved something; if it did not, it was a guess, and
-// the next turn starts after a rest. If too many callers wait, or the turn does not come in time, the error is a 503.
-func (q *Queue) Do(ctx context.Context, work func() (proved bool, err error)) (proved bool, err error) {
-	if err := q.wait(ctx); err != nil {
+// Do runs work when the caller's turn comes. work tells whether the caller proved something; if it did not, it was a
+// guess, and the next turn starts after a rest. The error is a 503 if the turn does not come in time, or if too many
+// callers wait whose networks have guessed less.
+func (q *Queue) Do(ctx context.Context, from netip.Addr, work func() (proved bool, err error)) (proved bool, err error) {
+	w := q.enter(from)
+	if err := q.wait(ctx, w); err != nil {
 		return false, err
 	}
 	began := time.Now()
 	defer func() {
-		rest := time.Duration(0)
-		if !proved {
-			rest = max(minRest, min(restFactor*time.Since(began), maxRest))
+		if proved {
+			q.end(w, 0)
+			q.next()
+			return
 		}
-		time.AfterFunc(rest, func() { <-q.running })
+		q.end(w, 1)
+		time.AfterFunc(max(minRest, min(restFactor*time.Since(began), maxRest)), q.next)
 	}()
 	return work()
 }
 
-func (q *Queue) wait(ctx context.Context) error {
-	select {
-	case q.waiting <- struct{}{}:
-		defer func() { <-q.waiting }()
-	default:
-		return errBusy(nil)
+// enter adds a caller to the queue. If the queue is full, the caller whose networks have guessed most leaves it.
+func (q *Queue) enter(from netip.Addr) *waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := &waiter{make(chan error, 1), q.networks.enter(from)}
+	if !q.isBusy {
+		q.isBusy = true
+		w.turn <- nil
+		return w
 	}
+	q.waiting = append(q.waiting, w)
+	if len(q.waiting) > q.maxWaiting {
+		last := w
+		for _, other := range slices.Backward(q.waiting) {
+			if other.networks.weight() > last.networks.weight() {
+				last = other
+			}
+		}
+		q.remove(last)
+		q.networks.leave(last.networks, 0)
+		last.turn <- errBusy(nil)
+	}
+	return w
+}
+
+// wait waits for the caller's turn.
+func (q *Queue) wait(ctx context.Context, w *waiter) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	select {
-	case q.running <- struct{}{}:
-		return nil
+	case err := <-w.turn:
+		return err
 	case <-ctx.Done():
-		return errBusy(ctx.Err())
 	}
+	q.mu.Lock()
+	isWaiting := slices.Contains(q.waiting, w)
+	if isWaiting {
+		q.remove(w)
+		q.networks.leave(w.networks, 0)
+	}
+	q.mu.Unlock()
+	if !isWaiting && <-w.turn == nil { // its turn came at the same moment
+		q.end(w, 0)
+		q.next()
+	}
+	return errBusy(ctx.Err())
+}
+
+// remove takes a caller off the waiting ones.
+func (q *Queue) remove(w *waiter) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(other *waiter) bool { return other == w })
+}
+
+// end ends a caller's turn, in which it made this many guesses.
+func (q *Queue) end(w *waiter, guesses int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.networks.leave(w.networks, guesses)
+}
+
+// next gives the turn to the caller whose networks have guessed least. Equal ones take turns in the order of arrival.
+func (q *Queue) next() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.isBusy = false
+		return
+	}
+	first := q.waiting[0]
+	for _, other := range q.waiting {
+		if other.networks.weight() < first.networks.weight() {
+			first = other
+		}
+	}
+	q.remove(first)
+	first.turn <- nil
 }
 
 func errBusy(cause error) error {

@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 )
 
+var home = netip.MustParseAddr("192.0.2.7")
+
 // begins returns after how long each of several simultaneous calls begins its work.
 func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool, fails error) (after []time.Duration) {
 	t.Helper()
@@ -18,7 +22,7 @@ func begins(t *testing.T, q *Queue, number int, work time.Duration, proved bool,
 	var all sync.WaitGroup
 	for range number {
 		all.Go(func() {
-			got, err := q.Do(t.Context(), func() (bool, error) {
+			got, err := q.Do(t.Context(), home, func() (bool, error) {
 				after = append(after, time.Since(began)) // the race detector finds two at the same time
 				time.Sleep(work)
 				return proved, fails
@@ -70,11 +74,11 @@ func TestFewWait(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		proof := func() (bool, error) { return true, nil }
 		var all sync.WaitGroup
-		all.Go(func() { _, _ = q.Do(t.Context(), func() (bool, error) { <-goOn; return true, nil }) })
+		all.Go(func() { _, _ = q.Do(t.Context(), home, func() (bool, error) { <-goOn; return true, nil }) })
 		synctest.Wait()
 		enter := func(ctx context.Context, want error) {
 			all.Go(func() {
-				if _, err := q.Do(ctx, proof); !errors.Is(err, want) {
+				if _, err := q.Do(ctx, home, proof); !errors.Is(err, want) {
 					t.Errorf("a waiting caller: got %v, want %v", err, want)
 				}
 			})
@@ -82,7 +86,7 @@ func TestFewWait(t *testing.T) {
 		}
 		refused := func() {
 			t.Helper()
-			if _, err := q.Do(t.Context(), proof); !problem.Is(err, problem.Unavailable) || problem.From(err).RetryAfter == 0 {
+			if _, err := q.Do(t.Context(), home, proof); !problem.Is(err, problem.Unavailable) || problem.From(err).RetryAfter == 0 {
 				t.Errorf("one caller too many: got %v, want unavailable with a time to try again", err)
 			}
 		}
@@ -100,12 +104,129 @@ func TestFewWait(t *testing.T) {
 		enter(t.Context(), nil)
 		close(goOn)
 		all.Wait()
-		if _, err := q.Do(t.Context(), proof); err != nil {
+		if _, err := q.Do(t.Context(), home, proof); err != nil {
 			t.Errorf("a caller after all were served: %v", err)
 		}
 		synctest.Wait()
-		if len(q.waiting) != 0 || len(q.running) != 0 {
-			t.Errorf("got %d waiting and %d at work, want none", len(q.waiting), len(q.running))
+		q.wantEmpty(t)
+	})
+}
+
+// wantEmpty checks that nobody waits, and that no network without guesses is remembered.
+func (q *Queue) wantEmpty(t *testing.T) {
+	t.Helper()
+	if len(q.waiting) != 0 || q.isBusy {
+		t.Errorf("got %d waiting, busy: %t, want none and false", len(q.waiting), q.isBusy)
+	}
+	for prefix, u := range q.networks.usages {
+		if u.present != 0 || u.guesses == 0 {
+			t.Errorf("%s: got %d callers and %d guesses remembered, want no callers and some guesses", prefix, u.present, u.guesses)
 		}
+	}
+}
+
+// guessers are addresses that are all a little alike, as an attacker's are.
+type guessers func(n int) netip.Addr
+
+var attacks = map[string]guessers{
+	"one address":                func(int) netip.Addr { return netip.MustParseAddr("198.51.100.1") },
+	"the /64s of a /48":          func(n int) netip.Addr { return parse("2001:db8:7:%x::1", n%65536) },
+	"the /48s of a /32":          func(n int) netip.Addr { return parse("2001:db8:%x::1", n%65536) },
+	"the addresses of a /24":     func(n int) netip.Addr { return parse("198.51.100.%d", n%256) },
+	"/24s of one /16":            func(n int) netip.Addr { return parse("198.51.%d.1", n%70) },
+	"/24s of many /8s":           func(n int) netip.Addr { return parse("%d.51.100.1", 20+n%70) },
+	"/64s of a /48, and /24s":    func(n int) netip.Addr { return parse([]string{"2001:db8:7:%x::1", "198.51.%d.1"}[n%2], n/2%70) },
+	"IPv4 mapped to IPv6, a /24": func(n int) netip.Addr { return parse("::ffff:198.51.100.%d", n%256) },
+}
+
+func parse(format string, args ...any) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf(format, args...))
+}
+
+// While more callers guess than may wait, callers from new addresses have their turn before any further guess, even if
+// their wider networks guess too. Afterwards nobody is remembered for ever.
+func TestNetworksWaitBehindThemselves(t *testing.T) {
+	t.Parallel()
+	for label, attack := range attacks {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const work, maxWaiting, parallel = 50 * time.Millisecond, 50, 140
+				q := NewQueue(maxWaiting)
+				ctx, stop := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for first := range parallel {
+					all.Go(func() {
+						for n := first; ctx.Err() == nil; n += parallel {
+							_, _ = q.Do(ctx, attack(n), func() (bool, error) { time.Sleep(work); return false, nil })
+							time.Sleep(100 * time.Millisecond)
+						}
+					})
+				}
+				time.Sleep(20 * time.Second)
+				for n := range 100 {
+					began := time.Now()
+					people := []netip.Addr{parse("203.0.%d.9", n), parse("2a00:%x::1", n+1), parse("198.51.%d.200", 100+n), parse("2001:db8:a%03x::1", n)}
+					if label == "the /48s of a /32" { // a /32 waits behind itself
+						people = people[:3]
+					}
+					proved, err := q.Do(t.Context(), people[n%len(people)], func() (bool, error) { time.Sleep(work); return true, nil })
+					if waited := time.Since(began); !proved || err != nil || waited > work+(1+restFactor)*work {
+						t.Errorf("%s: got %t, %v after %v, want its turn after one guess at most", people[n%len(people)], proved, err, waited)
+					}
+					time.Sleep(time.Second)
+				}
+				stop()
+				all.Wait()
+				time.Sleep(time.Minute)
+				q.wantEmpty(t)
+				time.Sleep(20 * halfLife)
+				if _, err := q.Do(t.Context(), home, func() (bool, error) { return true, nil }); err != nil || len(q.networks.usages) != 0 {
+					t.Errorf("got %v and %d networks remembered after a day, want none", err, len(q.networks.usages))
+				}
+			})
+		})
+	}
+}
+
+// Guesses from any number of networks, and callers that are refused or leave, take bounded memory. They do not make the
+// queue forget others' guesses.
+func TestBoundedMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(10)
+		guess := func(from netip.Addr) {
+			_, _ = q.Do(t.Context(), from, func() (bool, error) { return false, nil })
+			time.Sleep(2 * minRest)
+		}
+		bad := netip.MustParseAddr("198.51.100.1")
+		for range 100 {
+			guess(bad)
+		}
+		goOn := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = q.Do(t.Context(), home, func() (bool, error) { <-goOn; return true, nil }) })
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		for n := range 2 * maxNetworks {
+			all.Go(func() {
+				_, _ = q.Do(ctx, parse("%d.%d.%d.9", 1+n%200, n/200, n%7), func() (bool, error) { return true, nil })
+			})
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		if n := q.networks.usages[netip.PrefixFrom(bad, 32)].guesses; n != 100 || len(q.networks.usages) > 2*levels {
+			t.Errorf("after many refusals: got %d guesses of %s and %d networks, want 100 and a few", n, bad, len(q.networks.usages))
+		}
+		close(goOn)
+		all.Wait()
+		for n := range maxNetworks {
+			guess(parse("2001:%x:%x:%x::1", n%256, n, n))
+			if len(q.networks.usages) > maxNetworks {
+				t.Fatalf("got %d networks remembered, want at most %d", len(q.networks.usages), maxNetworks)
+			}
+		}
+		q.wantEmpty(t)
 	})
 }

@@ -40,7 +40,7 @@ func (s *Logins) checkPassword(ctx context.Context, b *keyRequest) (p person.Per
 		if guess.KnownDevice {
 			return compare()
 		}
-		return s.Passwords.Do(ctx, compare)
+		return s.Passwords.Do(ctx, guess.Address, compare)
 	})
 	if err != nil {
 		return person.Person{}, fmt.Errorf("compare a password: %w", err)

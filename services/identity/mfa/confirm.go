@@ -111,7 +111,7 @@ func (s *Service) findCode(ctx context.Context, req *confirmRequest, challenge s
 			&o.login, &o.verified, &o.secret, &o.token, &o.challenge,
 		)
 	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // guesses queue, so that they do not slow down real challenges
-		_, err := s.Challenges.Do(ctx, func() (bool, error) {
+		_, err := s.Challenges.Do(ctx, call.IP, func() (bool, error) {
 			return false, problem.New(problem.Unauthenticated, "The challenge does not exist, was completed, or has expired. Sign in again.")
 		})
 		return err
