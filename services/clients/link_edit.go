@@ -21,41 +21,50 @@ type linkedEdit struct {
 type clientCollection = rest.Collection[ViewedClient, clientBody]
 
 func (s *Service) subLinkEditRoute(accounts *clientCollection) rest.Route {
-	const path = "/client/{client_id}/sub/{sub_id}"
-	return rest.Mutation[linkedEdit, SubLink]{
-		Method:  http.MethodPatch,
-		Path:    path,
-		Guard:   holdersAndClients,
-		Name:    "updateSubLink",
-		Summary: "Edit the client at the end of a sub link",
-		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
-		Example: `{"first": "Benedict"}`,
-		Prepare: s.prepareLinked,
-		Do: func(ctx context.Context, tx *pg.Tx, req linkedEdit) (SubLink, error) {
-			if err := req.edit(ctx, tx, accounts, "SELECT child_id FROM sub_link WHERE client_id = $1 AND id = $2"); err != nil {
-				return SubLink{}, err
-			}
-			return subLinks.Get(ctx, tx, req.Link)
-		},
-	}
+	return linkEdit[SubLink]{
+		path:    "/client/{client_id}/sub/{sub_id}",
+		kind:    "sub",
+		name:    "updateSubLink",
+		example: `{"first": "Benedict"}`,
+		end:     "SELECT child_id FROM sub_link WHERE client_id = $1 AND id = $2",
+		links:   subLinks,
+	}.route(s, accounts)
 }
 
 func (s *Service) superLinkEditRoute(accounts *clientCollection) rest.Route {
-	const path = "/client/{client_id}/super/{super_id}"
-	return rest.Mutation[linkedEdit, SuperLink]{
+	return linkEdit[SuperLink]{
+		path:    "/client/{client_id}/super/{super_id}",
+		kind:    "super",
+		name:    "updateSuperLink",
+		example: `{"last": "Smith"}`,
+		end:     "SELECT grantee_id FROM super_link WHERE client_id = $1 AND id = $2",
+		links:   superLinks,
+	}.route(s, accounts)
+}
+
+// linkEdit is the operation that edits the client at the end of a kind of link.
+type linkEdit[L any] struct {
+	path, kind, name string
+	example          string
+	end              string // SQL that selects the id of the client
+	links            *pg.View[L]
+}
+
+func (l linkEdit[L]) route(s *Service, accounts *clientCollection) rest.Route {
+	return rest.Mutation[linkedEdit, L]{
 		Method:  http.MethodPatch,
-		Path:    path,
+		Path:    l.path,
 		Guard:   holdersAndClients,
-		Name:    "updateSuperLink",
-		Summary: "Edit the client at the end of a super link",
-		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},
-		Example: `{"last": "Smith"}`,
+		Name:    l.name,
+		Summary: "Edit the client at the end of a " + l.kind + " link",
+		Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: l.path},
+		Example: l.example,
 		Prepare: s.prepareLinked,
-		Do: func(ctx context.Context, tx *pg.Tx, req linkedEdit) (SuperLink, error) {
-			if err := req.edit(ctx, tx, accounts, "SELECT grantee_id FROM super_link WHERE client_id = $1 AND id = $2"); err != nil {
-				return SuperLink{}, err
+		Do: func(ctx context.Context, tx *pg.Tx, req linkedEdit) (link L, err error) {
+			if err := req.edit(ctx, tx, accounts, l.end); err != nil {
+				return link, err
 			}
-			return superLinks.Get(ctx, tx, req.Link)
+			return l.links.Get(ctx, tx, req.Link)
 		},
 	}
 }

@@ -47,7 +47,7 @@ func TestAgentHealth(t *testing.T) {
 		t.Errorf("got the failing DHCP servers %+v, want server %d", found, dhcp)
 	}
 	s.sync(f)
-	s.until(f, "it is filled", done)
+	s.awaitSync(f, "it is filled", done)
 	f.server.Close()
 	got = until(at, failing("the connection failed"))
 	if h := got.Health; h.Version == nil || len(h.Reports) != 1 {

@@ -137,8 +137,8 @@ func (s *sites) view(f *fileServer) filesync.FileSync {
 	return testkit.Decode[filesync.FileSync](s.Do("GET", path("/pxe/file/%d/child/sync", f.id), nil).Want(200))
 }
 
-// until waits until a sync meets a condition.
-func (s *sites) until(f *fileServer, condition string, is func(filesync.FileSync) bool) filesync.FileSync {
+// awaitSync waits until a sync meets a condition.
+func (s *sites) awaitSync(f *fileServer, condition string, is func(filesync.FileSync) bool) filesync.FileSync {
 	s.Helper()
 	return testkit.Await(s, condition, func() filesync.FileSync { return s.view(f) }, is)
 }
@@ -226,7 +226,7 @@ func TestFileSync(t *testing.T) {
 	if message := s.sync(top); !strings.Contains(message, "It fills 4 file servers") {
 		t.Errorf("got %q, want that it fills 4 file servers", message)
 	}
-	got := s.until(top, "the last one fails", func(is filesync.FileSync) bool {
+	got := s.awaitSync(top, "the last one fails", func(is filesync.FileSync) bool {
 		last := is.Children[len(is.Children)-1]
 		return last.Status == "retrying" && last.Error != nil && is.Children[2].Status == "done"
 	})
@@ -242,7 +242,7 @@ func TestFileSync(t *testing.T) {
 		t.Errorf("got %v, want 22 files with the driver", has)
 	}
 	// The last one is given up, so the sync fails in part.
-	s.until(top, "the last one is cancelled", func(is filesync.FileSync) bool {
+	s.awaitSync(top, "the last one is cancelled", func(is filesync.FileSync) bool {
 		s.cancelSyncs()
 		return is.Status == "partial" && is.Children[3].Status == "failed"
 	})
@@ -250,15 +250,15 @@ func TestFileSync(t *testing.T) {
 	broken = false
 	mu.Unlock()
 	s.sync(middle) // which fills only its descendants
-	if got := s.until(middle, "the bottom has all", done); len(got.Children) != 1 {
+	if got := s.awaitSync(middle, "the bottom has all", done); len(got.Children) != 1 {
 		t.Errorf("got %+v, want 1 child", got)
 	}
 	s.wantSame(top, bottom)
-	s.until(top, "all is done", done)
+	s.awaitSync(top, "all is done", done)
 
 	s.sync(top)
 	s.sync(top)
-	got = s.until(top, "all is done again", done)
+	got = s.awaitSync(top, "all is done again", done)
 	for _, one := range got.Children {
 		if one.Error != nil || one.Files != one.FilesTotal || one.Bytes != one.BytesTotal || one.FinishedAt == nil {
 			t.Errorf("got %+v, want it finished with all files and bytes", one)
@@ -313,7 +313,7 @@ func TestFileSyncsAtATime(t *testing.T) {
 	<-begun
 	<-begun
 	close(free)
-	s.until(top, "all are filled", done)
+	s.awaitSync(top, "all are filled", done)
 	s.wantSame(top, children...)
 }
 
@@ -350,13 +350,13 @@ func TestFileSyncBySFTP(t *testing.T) {
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key}).WantErrors("/http/api_key", "required")
 	s.sync(top)
-	failed := s.until(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
+	failed := s.awaitSync(top, "it fails", func(is filesync.FileSync) bool { return is.Children[0].Status == "retrying" })
 	if message := *failed.Children[0].Error; message != "connect to the agent by SFTP: the SSH host key is not the expected one" {
 		t.Errorf("got the error %q, want that the SSH host key is not the expected one", message)
 	}
 	s.Do("PATCH", at, map[string]any{"public_key": key, "api_key": agentKey}).Want(200)
 	s.sync(top)
-	s.until(top, "all is done", done)
+	s.awaitSync(top, "all is done", done)
 	if puts.Load() != 0 || gets.Load() != 0 {
 		t.Errorf("got %d contents sent and %d asked for by HTTP, want 0 and 0", puts.Load(), gets.Load())
 	}
@@ -367,9 +367,9 @@ func TestFileSyncBySFTP(t *testing.T) {
 
 	for range 5 {
 		s.sync(top)
-		s.until(top, "the top is filled again", func(is filesync.FileSync) bool { return is.Children[0].Status == "done" })
+		s.awaitSync(top, "the top is filled again", func(is filesync.FileSync) bool { return is.Children[0].Status == "done" })
 	}
-	s.until(top, "all is done", done)
+	s.awaitSync(top, "all is done", done)
 }
 
 // serveSFTP makes the agent of a file server serve SFTP, and returns its address and its host key.

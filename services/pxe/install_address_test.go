@@ -26,8 +26,8 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 	installed := func(client string) target {
 		t.Helper()
 		m := b.install(client)
-		b.agent.PostEvent(b.starts(m), "done", m.address, "")
-		b.until(m, "installed")
+		b.agent.PostEvent(b.bootToken(m), "done", m.address, "")
+		b.awaitStatus(m, "installed")
 		return m
 	}
 	until := func(condition string, m target, address string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/siteagent/agenttest"
 )
 
 // A file server serves a limited number of installs at a time. A machine that asks comes before one that does not.
@@ -23,21 +24,21 @@ func TestConcurrentInstalls(t *testing.T) {
 	if i := b.view(third); i.Status != "waiting" || i.Reason == nil || !strings.Contains(*i.Reason, "is full: it serves at most 1 at a time") {
 		t.Errorf("got %+v, want it waiting because the file server is full", i)
 	}
-	b.gets(third, "full")
-	token := b.starts(third) // its machine has asked, and that of the first has not
-	b.until(third, "booting")
-	b.gets(second, "full")
+	b.bootUntil(third, "full")
+	token := b.bootToken(third) // its machine has asked, and that of the first has not
+	b.awaitStatus(third, "booting")
+	b.bootUntil(second, "full")
 	b.agent.PostEvent(token, "done", third.address, "")
-	b.until(third, "installed")
-	b.starts(second)
+	b.awaitStatus(third, "installed")
+	b.bootToken(second)
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 2}`).Want(200)
-	b.starts(first)
+	b.bootToken(first)
 	testkit.Execute(
 		t,
 		b.DB,
 		fmt.Sprintf("UPDATE install SET password = '\\x00', revision = nextval('install_revision') WHERE id = %d", first.id),
 	)
-	if i := b.until(first, "failed"); *i.Error != "Its password cannot be unsealed." {
+	if i := b.awaitStatus(first, "failed"); *i.Error != "Its password cannot be unsealed." {
 		t.Errorf("got %+v, want the error that its password cannot be unsealed", i)
 	}
 }
@@ -56,8 +57,8 @@ func TestSlotRevokedDuringBoot(t *testing.T) {
 			boots()
 		}
 	})
-	b.gets(second, "full")
-	token := tokenIn(<-scripts)
+	b.bootUntil(second, "full")
+	token := agenttest.Token(<-scripts)
 	reads := func() {
 		t.Helper()
 		if preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", first.address, ""); !strings.Contains(preseed, first.address) {
@@ -65,18 +66,18 @@ func TestSlotRevokedDuringBoot(t *testing.T) {
 		}
 	}
 	reads()
-	b.until(first, "booting")
+	b.awaitStatus(first, "booting")
 	reads()
 	for range 3 {
-		b.gets(second, "full")
+		b.bootUntil(second, "full")
 		if i := b.view(second); i.Reason == nil || !strings.Contains(*i.Reason, "is full: it serves at most 1 at a time") {
 			t.Errorf("got %+v for the second install, want it waiting because the file server is full", i)
 		}
 		time.Sleep(time.Second) // slots are assigned again meanwhile
 	}
 	b.agent.PostEvent(token, "done", first.address, "")
-	b.until(first, "installed")
-	b.starts(second)
+	b.awaitStatus(first, "installed")
+	b.bootToken(second)
 }
 
 // A machine whose agent was never reached holds no slot.
@@ -88,8 +89,8 @@ func TestSlotOfUnreachableAgent(t *testing.T) {
 	unreachable := b.create("/pxe/dhcp", map[string]any{"name": "unreachable", "host": "127.0.0.1", "port": 1, "api_key": agentKey})
 	b.install(fmt.Sprintf(`, "dhcp_server": %d`, unreachable))
 	second := b.install("")
-	b.gets(second, "File server")
-	b.starts(second)
+	b.bootUntil(second, "File server")
+	b.bootToken(second)
 }
 
 // A machine that has not asked for five minutes loses its slot to one that asks.
@@ -99,7 +100,7 @@ func TestSlotOfSilentMachine(t *testing.T) {
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 1}`).Want(200)
 	first, second := b.install(""), b.install("")
 	hasSlot := func(m target) bool { return b.view(m).Reason == nil }
-	b.gets(second, "full")
+	b.bootUntil(second, "full")
 	testkit.Eventually(t, "it has the slot, because the first did not ask", func() bool { return hasSlot(second) })
 	silent := func(minutes int) {
 		testkit.Execute(
@@ -117,14 +118,14 @@ func TestSlotOfSilentMachine(t *testing.T) {
 		}
 		return slices.Contains(b.agent.Agent.Machines().Revisions(), siteagent.MachineRevision{ID: first.id, Revision: revision})
 	})
-	b.gets(first, "full")
+	b.bootUntil(first, "full")
 	testkit.Eventually(t, "the first is seen", func() bool { return b.view(first).SeenAt != nil })
 	third := b.install("") // which assigns the slots again
 	if !hasSlot(second) || hasSlot(first) || hasSlot(third) {
 		t.Error("got the slot moved or lost within four minutes of silence, want the second install to keep it")
 	}
 	silent(6)
-	b.starts(first)
+	b.bootToken(first)
 	if text := *b.view(second).Reason; !strings.Contains(text, "is full: it serves at most 1 at a time") {
 		t.Errorf("got the reason %s, want that the file server is full", text)
 	}
@@ -148,7 +149,7 @@ func TestTwentyInstalls(t *testing.T) {
 	}
 	machines, tokens := ask(), make([]string, all)
 	for n, m := range machines {
-		tokens[n] = b.starts(m)
+		tokens[n] = b.bootToken(m)
 	}
 	for n, m := range machines {
 		if preseed := b.agent.MustRequest("GET", "/i/"+tokens[n]+"/preseed", m.address, ""); !strings.Contains(preseed, " "+m.address+" ") {
@@ -160,7 +161,7 @@ func TestTwentyInstalls(t *testing.T) {
 		end(m, tokens[n])
 	}
 	for _, m := range machines {
-		b.until(m, "installed")
+		b.awaitStatus(m, "installed")
 	}
 
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), `{"install_max_concurrent": 5}`).Want(200)
@@ -179,13 +180,13 @@ func TestTwentyInstalls(t *testing.T) {
 			t.Fatalf("got %d installs with a slot and %d that wait, want 5 and %d", len(granted), len(waiting), all-installed-5)
 		}
 		for _, m := range waiting[:min(1, len(waiting))] {
-			b.gets(m, "full")
+			b.bootUntil(m, "full")
 		}
 		for _, m := range granted {
-			end(m, b.starts(m))
+			end(m, b.bootToken(m))
 		}
 		for _, m := range granted {
-			b.until(m, "installed")
+			b.awaitStatus(m, "installed")
 		}
 		testkit.Eventually(t, "the next installs have slots", func() bool {
 			still := testkit.Decode[[]install.Install](b.Do("GET", "/pxe/install?status=waiting", nil).Want(200))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
-	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
@@ -98,8 +96,8 @@ func (b *bootSite) view(m target) install.Install {
 	return testkit.Decode[install.Install](b.Do("GET", path("/pxe/install/%d", m.id), nil).Want(200))
 }
 
-// until waits until an install has a status.
-func (b *bootSite) until(m target, status string) (i install.Install) {
+// awaitStatus waits until an install has a status.
+func (b *bootSite) awaitStatus(m target, status string) (i install.Install) {
 	b.Helper()
 	testkit.Eventually(b.T, fmt.Sprintf("install %d is %s", m.id, status), func() bool {
 		i = b.view(m)
@@ -108,29 +106,21 @@ func (b *bootSite) until(m target, status string) (i install.Install) {
 	return i
 }
 
-// gets boots a machine repeatedly until the agent knows it and gives it a script that contains text.
-func (b *bootSite) gets(m target, text string) (script string) {
+// bootUntil boots a machine repeatedly, until it gets a script that contains text.
+func (b *bootSite) bootUntil(m target, text string) (script string) {
 	b.Helper()
-	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
-		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
-			return false
-		}
-		script = b.agent.Boot(m.mac, m.address)
-		return strings.Contains(script, text)
+	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() (ok bool) {
+		script, ok = b.agent.TryBoot(m.id, m.mac, m.address, text)
+		return ok
 	})
 	return script
 }
 
-// starts boots a machine until it gets its boot script, and returns the token in the script.
-func (b *bootSite) starts(m target) (token string) {
+// bootToken boots a machine until it gets its boot script, and returns the script's token.
+func (b *bootSite) bootToken(m target) (token string) {
 	b.Helper()
-	return tokenIn(b.gets(m, "kernel"))
+	return agenttest.Token(b.bootUntil(m, "kernel"))
 }
-
-// tokenIn returns the token in a boot script.
-func tokenIn(script string) string { return inScript.FindStringSubmatch(script)[1] }
-
-var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
 func (b *bootSite) secrets(m target) (n int) {
 	b.Helper()
@@ -173,8 +163,8 @@ func TestInstalls(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	m := b.install(fmt.Sprintf(`, "client": %d`, b.client))
-	token := b.starts(m)
-	if i := b.until(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
+	token := b.bootToken(m)
+	if i := b.awaitStatus(m, "booting"); i.StartedAt == nil || i.FileServer == nil || i.FileServer.ID != b.fileServer || b.secrets(m) != 2 {
 		t.Errorf("got %+v with %d secrets, want a file server and two secrets", i, b.secrets(m))
 	}
 	preseed := b.agent.MustRequest("GET", "/i/"+token+"/preseed", m.address, "")
@@ -186,7 +176,7 @@ func TestInstalls(t *testing.T) {
 		t.Errorf("got the script %q, want echo web1 run by bash", after)
 	}
 	b.agent.PostEvent(token, "progress", m.address, "step=partitions&progress=10")
-	if i := b.until(m, "installing"); *i.Step != "partitions" || i.Progress != 10 {
+	if i := b.awaitStatus(m, "installing"); *i.Step != "partitions" || i.Progress != 10 {
 		t.Errorf("got step %s and progress %d, want partitions and 10", *i.Step, i.Progress)
 	}
 	b.refusesDeletions(m)
@@ -198,7 +188,7 @@ func TestInstalls(t *testing.T) {
 	b.agent.Start()
 	b.agent.PostEvent(token, "done", m.address, "")
 	b.agent.IsDown.Store(false)
-	i := b.until(m, "installed")
+	i := b.awaitStatus(m, "installed")
 	if i.Progress != 100 || *i.Step != "packages" || i.FinishedAt == nil || b.secrets(m) != 0 {
 		t.Errorf("got %+v with %d secrets, want it finished without secrets", i, b.secrets(m))
 	}
@@ -215,17 +205,17 @@ func TestInstalls(t *testing.T) {
 	if message.Client != b.client || message.Template != "install-finished" || message.Content.Status != "installed" {
 		t.Errorf("got the message %+v, want install-finished for client %d", message, b.client)
 	}
-	b.gets(m, "sanboot")
+	b.bootUntil(m, "sanboot")
 
 	// A retry has a new token.
 	b.Do("POST", path("/pxe/install/%d/retry", m.id), `{"password": "another walk"}`).Want(200)
-	token2 := b.starts(m)
+	token2 := b.bootToken(m)
 	if token2 == token {
 		t.Error("got the token of the attempt before, want another one")
 	}
-	b.until(m, "booting")
+	b.awaitStatus(m, "booting")
 	b.agent.PostEvent(token2, "failed", m.address, "error=no+disk")
-	if i := b.until(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
+	if i := b.awaitStatus(m, "failed"); *i.Error != "no disk" || i.Attempt != 2 {
 		t.Errorf("got error %q in attempt %d, want no disk in attempt 2", *i.Error, i.Attempt)
 	}
 	b.Do("DELETE", path("/pxe/install/%d", m.id), nil).Want(200)
@@ -280,11 +270,11 @@ func TestInstallTimeouts(t *testing.T) {
 	b.System.SetSetting("pxe.install_boot", "20")
 	b.System.SetSetting("pxe.install_time", "30")
 	waits, boots, runs := b.install(""), b.install(""), b.install("")
-	b.starts(boots)
-	token := b.starts(runs)
+	b.bootToken(boots)
+	token := b.bootToken(runs)
 	b.agent.PostEvent(token, "progress", runs.address, "step=x")
-	b.until(runs, "installing")
-	b.until(boots, "booting")
+	b.awaitStatus(runs, "installing")
+	b.awaitStatus(boots, "booting")
 	b.agent.IsDown.Store(true)
 	testkit.Eventually(t, "the agent cannot be reached", func() bool {
 		return strings.Contains(b.Do("GET", path("/pxe/dhcp/%d?include=health", b.dhcp), nil).Text, "failing")
@@ -305,16 +295,16 @@ func TestInstallTimeouts(t *testing.T) {
 	for m, want := range map[target]string{waits: "The machine did not request a boot script within 50 minutes.",
 		boots: "The installer did not report within 20 minutes after the machine got its boot script.",
 		runs:  "The install did not finish within 30 minutes after the installer's first report."} {
-		if i := b.until(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
+		if i := b.awaitStatus(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
 			t.Errorf("got %+v with %d secrets, want the error %q and no secrets", i, b.secrets(m), want)
 		}
 	}
 	b.Do("PATCH", path("/pxe/profile/%d", b.profile), `{"time_until_marked_failed": 90}`).Want(200)
 	own := b.install("")
-	b.starts(own)
-	b.until(own, "booting")
+	b.bootToken(own)
+	b.awaitStatus(own, "booting")
 	late(own, "started_at", 91)
-	if i := b.until(own, "failed"); *i.Error != "The install did not finish within the 90 minutes that its profile allows." {
+	if i := b.awaitStatus(own, "failed"); *i.Error != "The install did not finish within the 90 minutes that its profile allows." {
 		t.Errorf("got %+v, want the error that its profile allows 90 minutes", i)
 	}
 }

@@ -37,7 +37,7 @@ func TestAgentListsTooManyFiles(t *testing.T) { //nolint:paralleltest // measure
 	})
 	growth := testkit.HeapGrowth(func() {
 		s.sync(f)
-		s.until(f, "the sync reports the agent's many files", func(is filesync.FileSync) bool {
+		s.awaitSync(f, "the sync reports the agent's many files", func(is filesync.FileSync) bool {
 			return len(is.Children) == 1 && is.Children[0].Error != nil && strings.Contains(*is.Children[0].Error, "too many other files")
 		})
 	})

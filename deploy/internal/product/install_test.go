@@ -3,8 +3,6 @@ package product_test
 import (
 	"bytes"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -121,29 +119,18 @@ func (b *boot) awaitStatus(m target, status string) (i install.Install) {
 	return i
 }
 
-// bootUntil boots a machine repeatedly, until the agent sends a script that contains text.
-func (b *boot) bootUntil(m target, text string) (script string) {
-	b.Helper()
-	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets a script with %s", m.id, text), func() bool {
-		if !slices.ContainsFunc(b.agent.Agent.Machines().Revisions(), func(h siteagent.MachineRevision) bool { return h.ID == m.id }) {
-			return false
-		}
-		script = b.agent.Boot(m.mac, m.address)
-		return strings.Contains(script, text)
-	})
-	return script
-}
-
 // bootToken boots a machine until it gets its boot script, and returns the script's token.
 func (b *boot) bootToken(m target) (token string) {
 	b.Helper()
-	return tokenIn(b.bootUntil(m, "kernel"))
+	testkit.Eventually(b.T, fmt.Sprintf("machine %d gets its boot script", m.id), func() bool {
+		script, ok := b.agent.TryBoot(m.id, m.mac, m.address, "kernel")
+		if ok {
+			token = agenttest.Token(script)
+		}
+		return ok
+	})
+	return token
 }
-
-// tokenIn returns the token in a boot script.
-func tokenIn(script string) string { return inScript.FindStringSubmatch(script)[1] }
-
-var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
 // An install's progress reaches the other services. Network and clients keep the items that it needs, the log and the to-do
 // list follow it, billing gets a webhook, and the client gets a mail. After its end, its address is free again.

@@ -218,7 +218,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	}
 }
 
-// makeOlder leaves a schema as a program did that knew no histories.
+// makeOlder downgrades a schema to that of a release without histories.
 func (i *installation) makeOlder(schema string) {
 	i.Helper()
 	i.run([]byte(`SET search_path = `+schema+`;
@@ -236,15 +236,11 @@ func (i *installation) makeOlder(schema string) {
 		DELETE FROM migration_shared WHERE version_id >= 7;`), "psql", "-q", "-v", "ON_ERROR_STOP=1")
 }
 
-// A restored dump of an older program's schema is noticed, too. A schema that was only migrated is not taken for one.
-func TestRestoredDumpOfAnOlderProgram(t *testing.T) {
+// A restored schema of an older release is noticed, too. A schema that was only migrated is not.
+func TestRestoredSchemaOfOlderRelease(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	i.makeGroup("before", 0)
-	producttest.AwaitLog(t, i.product)
-	dump := i.dump(network.Name)
-	i.makeGroup("lost", 0)
-	producttest.AwaitLog(t, i.product)
+	dump := i.dumpBetween(network.Name, "before", "lost")
 	i.stop()
 	i.makeOlder(pxe.Name)
 	i.restore(network.Name, dump)

@@ -187,6 +187,17 @@ func (i *installation) makeGroup(name string, dhcp int64) int64 {
 	return i.admin.Do(http.MethodPost, "/group", testkit.JSON(body)).Want(http.StatusOK).ID()
 }
 
+// dumpBetween creates a group, dumps a schema, and creates another group. All changes are logged.
+func (i *installation) dumpBetween(schema, before, after string) (dump []byte) {
+	i.Helper()
+	i.makeGroup(before, 0)
+	producttest.AwaitLog(i, i.product)
+	dump = i.dump(schema)
+	i.makeGroup(after, 0)
+	producttest.AwaitLog(i, i.product)
+	return dump
+}
+
 // A schema that is restored alone serves nothing until it is reconciled. After that, no id and no number is used twice, and
 // the log continues, names the lost changes, and verifies.
 func TestRestoredSchema(t *testing.T) {
@@ -237,11 +248,7 @@ func TestRestoredSchema(t *testing.T) {
 func TestRestoredTwice(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	i.makeGroup("before", 0)
-	producttest.AwaitLog(t, i.product)
-	dump := i.dump(network.Name)
-	i.makeGroup("lost", 0)
-	producttest.AwaitLog(t, i.product)
+	dump := i.dumpBetween(network.Name, "before", "lost")
 	log := i.dump(system.Name)
 	for _, lost := range []string{"first", "second"} {
 		i.stop()
@@ -305,11 +312,7 @@ func TestReferencesToRestored(t *testing.T) {
 func TestRestoredLog(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
-	i.makeGroup("before", 0)
-	producttest.AwaitLog(t, i.product)
-	dump := i.dump(system.Name)
-	i.makeGroup("after", 0)
-	producttest.AwaitLog(t, i.product)
+	dump := i.dumpBetween(system.Name, "before", "after")
 	i.stop()
 	i.restore(system.Name, dump)
 	i.reconcile()

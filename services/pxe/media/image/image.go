@@ -193,3 +193,27 @@ func joinPath(folder, name string) (string, error) {
 	}
 	return folder + "/" + name, nil
 }
+
+// folder is a folder that is still to be read, at the place A of its file system.
+type folder[A any] struct {
+	path  string
+	at    A
+	depth int
+}
+
+// readFolders reads a folder and all below it, one at a time. read adds the files of a folder, and returns the folders in it.
+func readFolders[A any](root A, read func(folder[A]) ([]folder[A], error)) error {
+	pending := []folder[A]{{at: root}}
+	for len(pending) > 0 {
+		next := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		below, err := read(next)
+		if err != nil {
+			return err
+		}
+		if pending = append(pending, below...); len(pending) > maxFiles {
+			return tooManyFilesError()
+		}
+	}
+	return nil
+}

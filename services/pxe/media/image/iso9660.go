@@ -85,34 +85,7 @@ func (i *image) readISO9660() error {
 			return err
 		}
 	}
-	return t.readFolders(root)
-}
-
-// folder is a folder that is still to be read.
-type folder struct {
-	path  string
-	of    record
-	depth int
-}
-
-// readFolders reads a folder and all below it, one at a time.
-func (t *tree) readFolders(root record) error {
-	pending := []folder{{"", root, 0}}
-	for len(pending) > 0 {
-		next := pending[len(pending)-1]
-		pending = pending[:len(pending)-1]
-		if err := t.visitFolder(next.of.at, next.path, next.depth); err != nil {
-			return err
-		}
-		below, err := t.readFolder(next)
-		if err != nil {
-			return err
-		}
-		if pending = append(pending, below...); len(pending) > maxFiles {
-			return tooManyFilesError()
-		}
-	}
-	return nil
+	return readFolders(root, t.readFolder)
 }
 
 // parseRecord parses a directory record.
@@ -153,13 +126,16 @@ func (t *tree) findRockRidge(root record) error {
 
 // readFolder adds the files of a folder, and returns the folders in it. It reads sector by sector: records do not cross
 // the end of a sector.
-func (t *tree) readFolder(f folder) (below []folder, err error) {
-	if err := t.claimFolder([]Extent{{f.of.at, f.of.size}}); err != nil {
+func (t *tree) readFolder(f folder[record]) (below []folder[record], err error) {
+	if err := t.visitFolder(f.at.at, f.path, f.depth); err != nil {
+		return nil, err
+	}
+	if err := t.claimFolder([]Extent{{f.at.at, f.at.size}}); err != nil {
 		return nil, err
 	}
 	var parts []Extent // of a file with several records
-	for at := int64(0); at < f.of.size; at += sectorSize {
-		text, err := t.read(f.of.at+at, min(sectorSize, f.of.size-at))
+	for at := int64(0); at < f.at.size; at += sectorSize {
+		text, err := t.read(f.at.at+at, min(sectorSize, f.at.size-at))
 		if err != nil {
 			return nil, err
 		}
@@ -194,7 +170,7 @@ func (t *tree) readFolder(f folder) (below []folder, err error) {
 }
 
 // readEntry adds the file that a record describes, or returns the folder.
-func (t *tree) readEntry(in folder, r record, extents []Extent) ([]folder, error) {
+func (t *tree) readEntry(in folder[record], r record, extents []Extent) ([]folder[record], error) {
 	e, err := t.parseEntry(r)
 	if err != nil || e.leftOut {
 		return nil, err
@@ -212,9 +188,9 @@ func (t *tree) readEntry(in folder, r record, extents []Extent) ([]folder, error
 		if r, err = parseRecord(self); err != nil {
 			return nil, err
 		}
-		return []folder{{path, r, in.depth + 1}}, nil
+		return []folder[record]{{path, r, in.depth + 1}}, nil
 	case r.flags&flagFolder != 0:
-		return []folder{{path, r, in.depth + 1}}, nil
+		return []folder[record]{{path, r, in.depth + 1}}, nil
 	default:
 		return nil, t.add(path, extents)
 	}

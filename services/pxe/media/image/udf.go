@@ -246,7 +246,7 @@ func (v *volume) readTree(logical []byte) error {
 	if err != nil {
 		return err
 	}
-	return v.readFolders(parseLongDescriptor(d[400:]))
+	return readFolders(parseLongDescriptor(d[400:]), v.readFolder)
 }
 
 // parseLongDescriptor returns the address in a long allocation descriptor.
@@ -254,40 +254,16 @@ func parseLongDescriptor(text []byte) blockAddress {
 	return blockAddress{int(little.Uint16(text[8:])), int64(little.Uint32(text[4:]))}
 }
 
-// udfFolder is a folder that is still to be read.
-type udfFolder struct {
-	path  string
-	in    blockAddress
-	depth int
-}
-
-// readFolders reads a folder and all below it, one at a time.
-func (v *volume) readFolders(root blockAddress) error {
-	pending := []udfFolder{{"", root, 0}}
-	for len(pending) > 0 {
-		next := pending[len(pending)-1]
-		pending = pending[:len(pending)-1]
-		below, err := v.readFolder(next)
-		if err != nil {
-			return err
-		}
-		if pending = append(pending, below...); len(pending) > maxFiles {
-			return tooManyFilesError()
-		}
-	}
-	return nil
-}
-
 // readFolder adds the files of a folder, and returns the folders in it.
-func (v *volume) readFolder(f udfFolder) (below []udfFolder, err error) {
-	at, err := v.block(f.in)
+func (v *volume) readFolder(f folder[blockAddress]) (below []folder[blockAddress], err error) {
+	at, err := v.block(f.at)
 	if err != nil {
 		return nil, err
 	}
 	if err := v.visitFolder(at, f.path, f.depth); err != nil {
 		return nil, err
 	}
-	n, err := v.readNode(f.in)
+	n, err := v.readNode(f.at)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +338,7 @@ func (r *extentReader) Read(p []byte) (int, error) {
 }
 
 // readEntry adds the file that an entry of a folder describes, or returns the folder.
-func (v *volume) readEntry(in udfFolder, name []byte, at blockAddress, isFolder bool) ([]udfFolder, error) {
+func (v *volume) readEntry(in folder[blockAddress], name []byte, at blockAddress, isFolder bool) ([]folder[blockAddress], error) {
 	if len(name) < 2 {
 		return nil, errTruncated
 	}
@@ -375,7 +351,7 @@ func (v *volume) readEntry(in udfFolder, name []byte, at blockAddress, isFolder 
 		return nil, err
 	}
 	if isFolder {
-		return []udfFolder{{path, at, in.depth + 1}}, nil
+		return []folder[blockAddress]{{path, at, in.depth + 1}}, nil
 	}
 	n, err := v.readNode(at)
 	if err != nil || n.kind != kindFile {

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,6 +108,21 @@ func (b *BootAgent) Boot(mac, address string) string {
 	}
 	return b.MustRequest("GET", "/i/boot", address, "")
 }
+
+// TryBoot boots a machine if the agent knows its install. It returns the script, and whether the script contains text.
+func (b *BootAgent) TryBoot(install int64, mac, address, text string) (script string, ok bool) {
+	b.Helper()
+	if !slices.ContainsFunc(b.Agent.Machines().Revisions(), func(r siteagent.MachineRevision) bool { return r.ID == install }) {
+		return "", false
+	}
+	script = b.Boot(mac, address)
+	return script, strings.Contains(script, text)
+}
+
+// Token returns the token in a boot script.
+func Token(script string) string { return inScript.FindStringSubmatch(script)[1] }
+
+var inScript = regexp.MustCompile(`/i/([A-Z0-9]+)/preseed`)
 
 // Request sends a machine's request and returns the response.
 func (b *BootAgent) Request(method, path, address, form string) *httptest.ResponseRecorder {
