@@ -47,7 +47,7 @@ func (c createRoute[V, B]) route() *route.Route {
 			if err != nil {
 				return nil, err
 			}
-			rows, lines, err := body.ParseCSV[B](r.Context(), text)
+			rows, lines, err := body.ParseCSV[B](r.Context(), text, o.Request.Known)
 			return sentRows[B]{decoded.(inCollection), rows, lines}, err
 		},
 		Endpoint: func(db *pg.DB) endpoint.Endpoint {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -353,5 +354,55 @@ func TestSeveral(t *testing.T) {
 	}
 	if got := records(t, db)[7:]; !slices.Equal(got, wantRecords) {
 		t.Errorf("got the records %q, want %q", got, wantRecords)
+	}
+}
+
+// A misspelled member is refused beside all other errors, and an item that was read can be sent back whole.
+func TestUnknownMembers(t *testing.T) {
+	t.Parallel()
+	anna, ben, db := newLibrary(t)
+	read := anna.Do("POST", "/shelf", `{"name": "novels", "owner_id": 7, "isWrapped": true}`).Want(200).Text
+	anna.Do("POST", "/shelf", `{"name": "plays"}`).Want(200)
+	anna.Do("PATCH", "/shelf/1", read).Want(200)
+	const unknown = "is unknown; the nearest known member is name"
+	for _, request := range []struct {
+		method, path, body string
+		errors             []string // pointers with codes
+	}{
+		{"POST", "/shelf", `{"nmae": "x"}`, []string{"/name", "required", "/nmae", "unknown"}},
+		{"PATCH", "/shelf/1", `{"nmae": "x", "name": ["x"]}`, []string{"/name", "type", "/nmae", "unknown"}},
+		{"PATCH", "/shelf/2,1", `{"nmae": "x"}`, []string{"/1/nmae", "unknown", "/2/nmae", "unknown"}},
+		{"POST", "/shelf/1/book", `{"name": "x", "nmae": "x"}`, []string{"/nmae", "unknown"}},
+	} {
+		anna.Do(request.method, request.path, request.body).Want(422).WantErrors(request.errors...)
+	}
+	anna.Do("PATCH", "/shelf/1", `{"nmae": "x"}`).WantDetail(problem.Invalid, "nmae "+unknown+".")
+	anna.Do("POST", "/shelf", "id,nmae,name,\n1,a,b,\n", "Content-Type", "text/csv").
+		WantDetail(problem.Invalid, "1/nmae "+unknown+" (line 1, column 2).")
+	anna.Do("POST", "/shelf", "id,name,owner_id,\n7,poems,3,\n", "Content-Type", "text/csv").Want(200)
+	ben.Do("PATCH", "/shelf/1", `{"nmae": "x"}`).Want(404)
+	if got := len(records(t, db)); got != 3 {
+		t.Errorf("got %d records, want 3 of created shelves", got)
+	}
+}
+
+// Processes of two releases call each other, so an internal operation ignores members that it does not know.
+func TestInternalBodiesAreTolerant(t *testing.T) {
+	t.Parallel()
+	type request struct{ Body rest.Body[plainBody] }
+	handler := rest.NewHandler("library", nil, slog.New(slog.DiscardHandler), []rest.Route{rest.Read[request, plainBody]{
+		Method: http.MethodPost,
+		Path:   "/internal/echo",
+		Guard:  guard.Peers(principal.Gateway),
+		Do: func(_ context.Context, req request) (plainBody, error) {
+			body, err := req.Body.New()
+			return *body, err
+		},
+	}})
+	r := httptest.NewRequest(http.MethodPost, "/internal/echo", strings.NewReader(`{"name": "x", "added_in_the_next_release": true}`))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway})))
+	if got := w.Body.String(); w.Code != http.StatusOK || got != `{"name":"x"}`+"\n" {
+		t.Errorf(`got %d %s, want 200 {"name":"x"}`, w.Code, got)
 	}
 }

@@ -15,6 +15,7 @@
 //	trim:"false"                                 a string whose trailing spaces are kept
 //	ordered:"true"                               references that stay in the order in which they are sent
 //	transient:"true"                             a secret that is compared and not stored
+//	open:"true"                                  objects that may have other members, because they come from elsewhere
 //	recorded:"false"                             a member that changes without a record, such as a count of other services' items
 //
 // An unknown key or an invalid value panics with the names of the struct and the field.
@@ -65,6 +66,7 @@ type Member struct {
 	Untrimmed   bool // a string that keeps its trailing spaces
 	Future      bool // a timestamp that must lie in the future when it is sent
 	Ordered     bool // references that stay in the order in which they are sent
+	Open        bool // objects that may have members that the type does not have
 	Unrecorded  bool // a member that changes without a record, so records leave it out
 }
 
@@ -102,7 +104,7 @@ func describeStruct(t reflect.Type, outer *Member) *Struct {
 		field := t.Field(i)
 		m := outer.member(t, i)
 		switch {
-		case field.Anonymous && isNested(m.Type):
+		case field.Anonymous && IsNested(m.Type):
 			s.Members = append(
 				s.Members,
 				describeStruct(
@@ -113,7 +115,7 @@ func describeStruct(t reflect.Type, outer *Member) *Struct {
 		case m.JSON == "" && field.Tag.Get("db") == "" && m.Path == "" && m.Query == "":
 			s.Untagged = append(s.Untagged, field)
 			continue
-		case isNested(m.Type):
+		case IsNested(m.Type):
 			inner := *m
 			inner.MayBeMissing = m.MayBeMissing || m.Optional
 			m.Inner = describeStruct(m.Type, &inner)
@@ -123,8 +125,8 @@ func describeStruct(t reflect.Type, outer *Member) *Struct {
 	return s
 }
 
-// isNested reports whether a type is a struct with members of its own. Structs that marshal themselves are single values.
-func isNested(t reflect.Type) bool {
+// IsNested reports whether a type is a struct with members of its own. Structs that marshal themselves are single values.
+func IsNested(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
 	}
@@ -170,6 +172,7 @@ func (outer *Member) member(t reflect.Type, i int) *Member {
 	m.Format = tag("format")
 	m.Extension, m.Transient, m.Future = tag("ext") == "true", tag("transient") == "true", tag("future") == "true"
 	m.Untrimmed, m.Ordered, m.Unrecorded = tag("trim") == "false", tag("ordered") == "true", tag("recorded") == "false"
+	m.Open = tag("open") == "true"
 	m.Required = parseRequired(field)
 	m.Min, m.Max = parseBound(field, "min"), parseBound(field, "max")
 	return m

@@ -32,6 +32,7 @@ var tags = map[string]func(value string) (requirement string){
 	"future":    mustBe("true"),
 	"recorded":  mustBe("false"),
 	"trim":      mustBe("false"),
+	"open":      mustBe("true"),
 	"ordered":   mustBe("true"),
 	"transient": mustBe("true"),
 }

@@ -53,6 +53,7 @@ func TestTwoFactorLogin(t *testing.T) {
 		}
 		session.Do("PATCH", a.Path(), `{"verified": true}`).Want(200)
 		session.Do("PATCH", a.Path(), `{"method": {"id": 2}}`).WantErrors("/method", "read_only")
+		session.Do("PATCH", a.Path(), `{"verifed": true}`).WantErrors("/verifed", "unknown")
 		session.Do("PATCH", a.Path(), `{"value": "x@example.com"}`).WantErrors("/value", "read_only")
 
 		// Now a login needs a code.
@@ -73,6 +74,8 @@ func TestTwoFactorLogin(t *testing.T) {
 		signedIn.Do("GET", "/auth/key/current", nil).Want(200)
 		anonymous.Do("PATCH", v.Path(), v.Answer(a.Code())).WantErrors("/token", "expired")
 		v = secondfactor.BeginLogin(t, c, loginBody(kind, email, password))
+		misspelled := anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.ID, v.Challenge), `{"tokn": "1"}`)
+		misspelled.WantErrors("/token", "required", "/tokn", "unknown")
 		anonymous.Do("PATCH", path("/auth/verify/auth/%d/code/%s", a.ID, v.Challenge), map[string]any{"verify": a.Code()}).Want(200)
 		v = secondfactor.BeginLogin(t, c, loginBody(kind, email, password))
 		wrapped := map[string]any{"verify": map[string]any{"token": a.Code()}}

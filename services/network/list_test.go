@@ -369,11 +369,12 @@ func TestCSV(t *testing.T) {
 		return c.Do("POST", path, text, "Content-Type", "text/csv; charset=utf-8")
 	}
 	created := testkit.Decode[rest.Bulk](
-		post("/port-speed", "\ufeffname,speed,billing_id,colour\n\"1 Gbit/s, full\",1000,GE,red\r\n\"10\"\"\",10000,,\n").Want(200),
+		post("/port-speed", "\ufeffname,speed,billing_id,switchPortCount\n\"1 Gbit/s, full\",1000,GE,true\r\n\"10\"\"\",10000,,\n").Want(200),
 	)
 	if created != (rest.Bulk{Count: 2, First: 1, Last: 2}) {
 		t.Fatalf("got %+v, want two port speeds, 1 and 2", created)
 	}
+	post("/port-speed", "name,speed,colour\na,1,red\n,2,blue\n").WantErrors("/1/colour", "unknown", "/3/name", "required")
 	list := c.Do("GET", "/port-speed", nil, "Accept", "text/csv").Want(200)
 	if want := "id,name,billing_id,speed,switchPortCount\n1,\"1 Gbit/s, full\",GE,1000,false\n2,\"10\"\"\",,10000,false\n"; list.Text !=
 		want ||

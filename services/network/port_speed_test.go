@@ -17,7 +17,7 @@ func TestPortSpeed(t *testing.T) {
 	c := newClient(t)
 
 	created := testkit.Decode[network.PortSpeed](
-		c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000, "colour": "unknown members mean nothing"}`).
+		c.Do("POST", "/port-speed", `{"name": "1 Gbit/s", "billing_id": "GE", "speed": 1000}`).
 			Want(200),
 	)
 	if created.Name != "1 Gbit/s" || *created.BillingID != "GE" || created.Speed != 1000 || created.SwitchPortCount {
@@ -25,6 +25,7 @@ func TestPortSpeed(t *testing.T) {
 	}
 	c.Do("POST", "/port-speed", `{"name": " ", "speed": 0, "billing_id": [7]}`).
 		WantErrors("/billing_id", "type", "/name", "required", "/speed", "out_of_range")
+	c.Do("POST", "/port-speed", `{"name": "x", "speed": 1, "colour": "red"}`).WantErrors("/colour", "unknown")
 	c.Do("POST", "/port-speed", `{}`).WantErrors("/name", "required", "/speed", "required")
 	c.Do("POST", "/port-speed", `{"name": "x", "speed": 1.5}`).WantErrors("/speed", "type")
 	c.Do("POST", "/port-speed", `{"name": "x", "speed": 99999999999999999999}`).WantErrors("/speed", "out_of_range")

@@ -83,8 +83,9 @@ func TestSettings(t *testing.T) {
 	}
 	c.Do("PATCH", "/setting-group/2", `{"settings": []}`, "If-Match", before.Header.Get("ETag")).Want(412)
 	one := c.Do("GET", "/system/setting/5", nil).Want(200)
-	c.Do("PATCH", "/setting-group/2", one.Text, "If-Match", "*").Want(200) // a body without settings
-	c.Do("PATCH", "/setting-group/2", edited).Want(200)                    // the same settings again
+	c.Do("PATCH", "/setting-group/2", `{}`, "If-Match", "*").Want(200)
+	c.Do("PATCH", "/setting-group/2", one.Text).Want(422) // a setting is no group
+	c.Do("PATCH", "/setting-group/2", edited).Want(200)   // the same settings again
 	if now := c.Do("GET", "/system/setting/5", nil).Header.Get("ETag"); now != one.Header.Get("ETag") {
 		t.Errorf("got the ETag %s, want %s", now, one.Header.Get("ETag"))
 	}

@@ -87,7 +87,7 @@ func formOf(o rest.Operation) any {
 		panic(err) // a service parses its examples when it starts
 	}
 	form := asForm(value, "", o.Secrets).(map[string]any)
-	form["isWrapped"], form["_token"] = true, "x"
+	form["isWrapped"] = true
 	return form
 }
 

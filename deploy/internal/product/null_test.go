@@ -30,7 +30,8 @@ func TestEveryNull(t *testing.T) {
 		}
 		n := &nulls{walk: w, edit: o}
 		for _, create := range w.operations {
-			if creates(create) && create.Effect.ViewPath == o.Path {
+			isLink := strings.HasPrefix(o.Path, "/client/{client_id}/") // its edit changes the client
+			if creates(create) && create.Effect.ViewPath == o.Path && !isLink {
 				n.whole = create.Example
 			}
 		}

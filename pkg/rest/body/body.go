@@ -27,6 +27,7 @@ type Body[B any] struct {
 	value     B // what was sent
 	spellings []spelling
 	decidedBy []string // by field of the plan: the pointer of the spelling that set it; empty if none did
+	unknown   problem.Fields
 }
 
 // resolver is implemented by a B with rules that tags cannot express. Resolve checks these rules, computes members without tags
@@ -58,7 +59,7 @@ type part struct {
 func (b *Body[B]) New() (*B, error) {
 	value := b.value
 	spellings := slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool { return s.null })
-	invalid := b.apply(&value, spellings)
+	invalid := append(b.apply(&value, spellings), b.unknown...)
 	for i, f := range planFor[B]().Fields {
 		if f.Required&schema.Create != 0 && !includesField(spellings, i) {
 			invalid.Add(f.Pointer, "required", "is required")
@@ -94,6 +95,7 @@ func (b *Body[B]) MergeFor(on schema.Action, current *B, shown any) (*B, error) 
 	invalid := b.apply(&value, slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool {
 		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !isUnchanged(p, s.pointer) })
 	}))
+	invalid = append(invalid, b.unknown...)
 	for i, f := range plan.Fields {
 		unset := f.Optional && from.FieldByIndex(f.Index).IsNil() // responses leave it out, so the body may too
 		if f.Required&on != 0 && !unset && !includesField(b.spellings, i) {
@@ -220,11 +222,13 @@ func NewSecrets[B any](value *B) (names []string) {
 // Sent returns the members that were sent. They are not validated yet.
 func (b *Body[B]) Sent() *B { return &b.value }
 
-// Decode fills the body from JSON. It fails if the text is not a JSON object. New and Merge report other errors.
-func (b *Body[B]) Decode(text []byte) error {
+// Decode fills the body from JSON. It fails if the text is not a JSON object. New and Merge report other errors, such as members
+// that known does not have.
+func (b *Body[B]) Decode(text []byte, known *Known) error {
 	sent, err := parseObject(text)
 	if err == nil {
 		b.decode(sent)
+		b.unknown = known.findUnknown(nil, sent)
 	}
 	return err
 }
@@ -253,6 +257,6 @@ func (b *Body[B]) Plan() *Plan { return planFor[B]() }
 
 // Any is a *Body[B] of any B.
 type Any interface {
-	Decode(text []byte) error
+	Decode(text []byte, known *Known) error
 	Plan() *Plan
 }

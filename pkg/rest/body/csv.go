@@ -25,8 +25,9 @@ const (
 const cancelCheckRows = 100
 
 // ParseCSV parses a body of rows. Each row creates a B. The first line names the members, with a dot in the names of nested
-// ones. Unknown columns are ignored, so a list can be sent back. All rows are validated before an error is returned.
-func ParseCSV[B any](ctx context.Context, text []byte) (values []*B, lines []int, err error) {
+// ones. Columns with other members of known are ignored, so a list can be sent back. All rows are validated before an error is
+// returned.
+func ParseCSV[B any](ctx context.Context, text []byte, known *Known) (values []*B, lines []int, err error) {
 	if !utf8.Valid(text) {
 		return nil, nil, problem.New(problem.BadRequest, "The body is not valid UTF-8.")
 	}
@@ -40,7 +41,7 @@ func ParseCSV[B any](ctx context.Context, text []byte) (values []*B, lines []int
 	if err != nil {
 		return nil, nil, err
 	}
-	var invalid problem.Fields
+	invalid := known.unknownColumns(header)
 	for len(invalid) < maxInvalidCells {
 		cells, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -108,6 +109,31 @@ func (p *Plan) columns(header []string) ([]csvColumn, error) {
 		}
 	}
 	return all, nil
+}
+
+// unknownColumns returns the errors of columns without a member, at most maxInvalidCells.
+func (k *Known) unknownColumns(header []string) (unknown problem.Fields) {
+	for i, name := range header {
+		if len(unknown) == maxInvalidCells {
+			break
+		}
+		if name == "" { // spreadsheets add columns without a name
+			continue
+		}
+		var sent any
+		parts := strings.Split(name, ".")
+		if len(parts) > maxDepth {
+			parts = parts[:maxDepth]
+		}
+		for _, part := range slices.Backward(parts) {
+			sent = object{{part, sent}}
+		}
+		for _, f := range k.findUnknown(&location{index: 1}, sent) {
+			f.Message += fmt.Sprintf(" (line 1, column %d)", i+1)
+			unknown = append(unknown, f)
+		}
+	}
+	return unknown
 }
 
 // columnOf returns the member of a column, or nil.

@@ -70,7 +70,7 @@ func (p *Plan) readShown(item any) (map[spelledField]reflect.Value, error) {
 	return shown, nil
 }
 
-// read reads the object of a node. Unknown members are ignored.
+// read reads the object of a node. It skips unknown members, which Known finds.
 func (p *Plan) read(n *Node, sent object) (all []spelling) {
 	for _, m := range sent {
 		known, ok := n.Members[m.name]

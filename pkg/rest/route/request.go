@@ -36,6 +36,7 @@ type Request struct {
 	Names    []string                            // all known parameters of the query, sorted
 	ReadBody func(*http.Request) ([]byte, error) // returns the body as JSON; nil: the body is JSON
 	DryRun   bool                                // accepts the parameter dry_run; see AcceptDryRun
+	Known    *body.Known                         // the members that the body may have; nil: any
 	match    []int                               // index of the IfMatch; nil if there is none
 	body     []int                               // index of the Body; nil if there is none
 }
@@ -125,7 +126,7 @@ func (p *Request) fill(v reflect.Value, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return v.FieldByIndex(p.body).Addr().Interface().(body.Any).Decode(text)
+	return v.FieldByIndex(p.body).Addr().Interface().(body.Any).Decode(text, p.Known)
 }
 
 // FillPath reads the parameters of the path into v, an addressable struct.

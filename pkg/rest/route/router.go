@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/gorilla/mux"
 
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
@@ -46,12 +48,31 @@ func NewHandler(db *pg.DB, log *slog.Logger, routes []*Route, document http.Hand
 		}
 		byPath[o.Path][o.Method] = o
 	}
+	for _, o := range routes {
+		o.refuseUnknown(byPath)
+	}
 	all := newRouter(log)
 	for _, path := range paths {
 		all.handle(path, withRoute(path, methods(byPath[path], db, log)))
 	}
 	all.handle(openapi.Path, document)
 	return all
+}
+
+// refuseUnknown makes a route refuse members that neither its body nor the view of the item has. Internal routes ignore them,
+// because processes of two releases may run side by side.
+func (r *Route) refuseUnknown(byPath map[string]map[string]*Route) {
+	plan := r.Body()
+	if plan == nil || guard.IsInternal(r.Guard) {
+		return
+	}
+	var views []reflect.Type
+	for _, path := range []string{r.Path, r.Effect.ViewPath} {
+		if view := byPath[path][http.MethodGet]; view != nil {
+			views = append(views, view.ResponseType)
+		}
+	}
+	r.Request.Known = plan.Known(views...)
 }
 
 // router has a mux for each first element of a path, because a mux tries one path after another.

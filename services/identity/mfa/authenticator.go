@@ -78,7 +78,7 @@ type authenticatorBody struct {
 	Method     rest.RefID         `json:"method" db:"method_id" required:"create" example:"2" doc:"One of /auth/verify/method. It cannot be changed."`
 	Value      *string            `json:"value" db:"value" max:"254" example:"ben@example.org" doc:"For email: the address. Left out: the account's address."`
 	Verified   bool               `json:"verified" db:"verified" example:"false" doc:"True puts the authenticator into use, once a code of it was confirmed."`
-	Credential passkey.Credential `json:"credential" ext:"true" doc:"For passkey, together with verified: the new key, as PublicKeyCredential.toJSON() returns it."`
+	Credential passkey.Credential `json:"credential" ext:"true" open:"true" doc:"For passkey, together with verified: the new key, as PublicKeyCredential.toJSON() returns it."`
 
 	OwnerType principal.OwnerType `db:"owner_type"`
 	OwnerID   int64               `db:"owner_id"`

@@ -41,7 +41,7 @@ type confirmBody struct {
 		Token secret.String `json:"token" max:"100" transient:"true" example:"123456" doc:"The code."`
 	} `json:"verify" ext:"true" doc:"An object or text with the token, accepted instead of token."`
 	Challenge  secret.String      `json:"challenge" max:"100" transient:"true" ext:"true" doc:"For a login: the challenge of its response, unless the path has it."`
-	Credential passkey.Credential `json:"credential" ext:"true" doc:"For passkey, instead of a token: the browser's response to the options, as PublicKeyCredential.toJSON() returns it."`
+	Credential passkey.Credential `json:"credential" ext:"true" open:"true" doc:"For passkey, instead of a token: the browser's response to the options, as PublicKeyCredential.toJSON() returns it."`
 }
 
 // Resolve checks what the tags cannot express.

@@ -45,7 +45,7 @@ type renderBody struct {
 	} `json:"client" doc:"The client that the machine belongs to."`
 	RenderFiles string            `json:"files" example:"http://files.fra1.example.net" doc:"The URL of the site's file server."`
 	Variables   map[string]string `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`
-	Earlier     []renderedBefore  `json:"earlier" doc:"The files of an earlier response, to compare with."`
+	Earlier     []renderedBefore  `json:"earlier" open:"true" doc:"The files of an earlier response, to compare with."`
 
 	machine script.Host
 }
