@@ -10243,7 +10243,7 @@ type ClientInterface interface {
 
 	// EmailClientWithBody Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+	// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10252,7 +10252,7 @@ type ClientInterface interface {
 
 	// EmailClient Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+	// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10310,7 +10310,7 @@ type ClientInterface interface {
 
 	// CreateSubLinkWithBody Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10319,7 +10319,7 @@ type ClientInterface interface {
 
 	// CreateSubLink Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10367,7 +10367,7 @@ type ClientInterface interface {
 
 	// CreateSuperLinkWithBody Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10376,7 +10376,7 @@ type ClientInterface interface {
 
 	// CreateSuperLink Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -13379,7 +13379,7 @@ func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *Updat
 
 // EmailClientWithBody Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13398,7 +13398,7 @@ func (c *Caller) EmailClientWithBody(ctx context.Context, clientID int64, params
 
 // EmailClient Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13536,7 +13536,7 @@ func (c *Caller) ListSubLinks(ctx context.Context, clientID int64, params *ListS
 
 // CreateSubLinkWithBody Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13555,7 +13555,7 @@ func (c *Caller) CreateSubLinkWithBody(ctx context.Context, clientID int64, para
 
 // CreateSubLink Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13663,7 +13663,7 @@ func (c *Caller) ListSuperLinks(ctx context.Context, clientID int64, params *Lis
 
 // CreateSuperLinkWithBody Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13682,7 +13682,7 @@ func (c *Caller) CreateSuperLinkWithBody(ctx context.Context, clientID int64, pa
 
 // CreateSuperLink Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -33849,7 +33849,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithBodyWithResponse Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+	// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33858,7 +33858,7 @@ type ClientWithResponsesInterface interface {
 
 	// EmailClientWithResponse Send a client a mail
 	//
-	// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+	// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33930,7 +33930,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33939,7 +33939,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSubLinkWithResponse Make an account a sub client of a client
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33993,7 +33993,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34002,7 +34002,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateSuperLinkWithResponse Let an account read a client and its sub clients
 	//
-	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+	// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -45535,7 +45535,7 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 
 // EmailClientWithBodyWithResponse Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45550,7 +45550,7 @@ func (c *ClientWithResponses) EmailClientWithBodyWithResponse(ctx context.Contex
 
 // EmailClientWithResponse Send a client a mail
 //
-// A client can send `client-account-created` to accounts that it has created. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
+// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45670,7 +45670,7 @@ func (c *ClientWithResponses) ListSubLinksWithResponse(ctx context.Context, clie
 
 // CreateSubLinkWithBodyWithResponse Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45685,7 +45685,7 @@ func (c *ClientWithResponses) CreateSubLinkWithBodyWithResponse(ctx context.Cont
 
 // CreateSubLinkWithResponse Make an account a sub client of a client
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45775,7 +45775,7 @@ func (c *ClientWithResponses) ListSuperLinksWithResponse(ctx context.Context, cl
 
 // CreateSuperLinkWithBodyWithResponse Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45790,7 +45790,7 @@ func (c *ClientWithResponses) CreateSuperLinkWithBodyWithResponse(ctx context.Co
 
 // CreateSuperLinkWithResponse Let an account read a client and its sub clients
 //
-// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
+// If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. An integration can link its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request changes nothing more.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -153,7 +153,7 @@ func (r *Redis) serve(ctx context.Context, program string, port int) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready after %v", timeout))
 	defer cancel()
-	// Its own word for it: what answers on the port could be a stranger's, who took it just before.
+	// The log says that this Redis is ready. What answers on the port could be another process's, which began to listen just before.
 	err = c.Await(ctx, func() bool { return strings.Contains(tail.String(), "eady to accept connections") })
 	if err != nil {
 		c.Abort()

@@ -180,12 +180,6 @@ func narrowToIntegration(ctx context.Context, query url.Values) ([]pg.Condition,
 	return nil, nil
 }
 
-// callingIntegration returns the caller's id, if the caller is an integration.
-func callingIntegration(ctx context.Context) (int64, bool) {
-	caller := principal.From(ctx).Principal.Owner
-	return caller.ID, caller.Type == principal.Integration
-}
-
 // prepareClient does what must not happen inside the unit of work: it counts limited actions, checks the current password and the
 // second factor, and hashes a new password. Only a password that is strong enough and that the caller may set is hashed, because
 // hashing is expensive.
@@ -233,8 +227,6 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 			if err := b.checkClientEdit(ctx, tx, caller, id, before); err != nil {
 				return err
 			}
-		} else if b.ClaimedAt == nil {
-			b.ClaimedAt = &rest.Timestamp{Time: time.Now()}
 		}
 	} else {
 		if existing, err := s.linkExisting(ctx, tx, b); err != nil {
@@ -248,6 +240,9 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 		if err := b.checkIntegrationEdit(rest.RefID(integration), id == 0, before); err != nil {
 			return err
 		}
+	}
+	if id != 0 {
+		b.claim(ctx)
 	}
 	if integration := b.Billing.Integration; integration != nil && !equal(integration, before.Billing.Integration) {
 		if err := s.integrations.Hold(ctx, tx, int64(*integration), "/billing/integration"); err != nil {
@@ -281,8 +276,8 @@ func updateClient(ctx context.Context, tx *pg.Tx, id int64, b *clientBody) error
 	return retryOnConflict(clientTable.Update(ctx, tx, id, b))
 }
 
-// checkIntegrationEdit returns an error if an integration changes what it may not. A client without an integration to which the
-// caller gives a billing id becomes the caller's own.
+// checkIntegrationEdit returns an error if an integration changes a client of somebody else. A client without an integration to
+// which the caller gives a billing id becomes the caller's own.
 func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before *clientBody) error {
 	current, isOwn := before.Billing.Integration, equal(before.Billing.Integration, &caller)
 	if b.Billing.Integration == nil && (isNew || current == nil && b.Billing.ID != nil) {
@@ -290,14 +285,25 @@ func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before 
 	}
 	billing := !equal(b.Billing.ID, before.Billing.ID) || b.Billing.IgnoreAutoSuspend != before.Billing.IgnoreAutoSuspend ||
 		!equal(b.Billing.Integration, current)
-	account := b.Email != before.Email || b.newHash != nil || b.Verify != before.Verify || b.Disabled != before.Disabled
+	account := b.First != before.First || b.Last != before.Last || b.Email != before.Email || b.newHash != nil ||
+		b.Verify != before.Verify || b.Disabled != before.Disabled
 	switch {
 	case b.Billing.Integration != nil && !equal(b.Billing.Integration, &caller) && billing, current != nil && !isOwn && billing:
 		return problem.New(problem.Forbidden, "An integration can change the billing of its own clients only.")
 	case !isNew && !isOwn && account:
-		return problem.New(problem.Forbidden, "An integration can change email, password, verify and disabled of its own clients only.")
+		return errForeign()
 	}
 	return nil
+}
+
+// claim marks the account as its own user's after an edit by a caller with users.clients. An integration's edit does so only for its
+// own clients.
+func (b *clientBody) claim(ctx context.Context) {
+	integration, isIntegration := callingIntegration(ctx)
+	isForeign := isIntegration && !equal(b.Billing.Integration, new(rest.RefID(integration)))
+	if callingClient(ctx) == 0 && b.ClaimedAt == nil && !isForeign {
+		b.ClaimedAt = &rest.Timestamp{Time: time.Now()}
+	}
 }
 
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -185,7 +185,13 @@ func TestClientsOfIntegrations(t *testing.T) {
 		status             int
 	}{
 		{"PATCH", shopClient, `{"email": "twin@example.com", "password": "a long walk in the rain", "verify": {"require": true}}`, 200},
-		{"PATCH", hubClient, `{"first": "Bob"}`, 200},
+		{"PATCH", hubClient, `{"first": "Bob"}`, 403},
+		{"PATCH", hubClient, `{}`, 200},
+		{"POST", hubClient + "/email", `{"type": "client-account-created"}`, 403},
+		{"POST", hubClient + "/sub", fmt.Sprintf(`{"client_id": %d}`, first[0].ID), 403},
+		{"POST", shopClient + "/sub", fmt.Sprintf(`{"client_id": %d}`, second.ID), 403},
+		{"POST", shopClient + "/super", fmt.Sprintf(`{"client_id": %d}`, second.ID), 403},
+		{"POST", path("/client/%d/sub", int64(999)), fmt.Sprintf(`{"client_id": %d}`, first[0].ID), 404},
 		{"PATCH", hubClient, `{"email": "taken-over@example.com"}`, 403},
 		{"PATCH", hubClient, `{"password": "a long walk in the rain"}`, 403},
 		{"PATCH", hubClient, `{"verify": {"require": true}}`, 403},
@@ -199,6 +205,11 @@ func TestClientsOfIntegrations(t *testing.T) {
 		{"PATCH", shopClient, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
 	} {
 		shop.Do(attempt.method, attempt.path, attempt.body).Want(attempt.status)
+	}
+	var claimed bool
+	testkit.Must(t, c.DB.QueryRow(t.Context(), "SELECT claimed_at IS NOT NULL FROM client WHERE id = $1", second.ID).Scan(&claimed))
+	if claimed {
+		t.Error("got another integration's client claimed by an edit without changes, want it unclaimed")
 	}
 	for _, attempt := range []string{"GET /client", "POST /client", "PATCH " + shopClient, "DELETE " + shopClient} {
 		method, path, _ := strings.Cut(attempt, " ")

@@ -46,7 +46,7 @@ func (s *Service) emailRoutes() []rest.Route {
 			Guard:   holdersAndClients,
 			Name:    "emailClient",
 			Summary: "Send a client a mail",
-			Doc:     "A client can send `client-account-created` to accounts that it has created.",
+			Doc:     "A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients.",
 			Effect:  rest.Effect{Logs: rest.LogsSummary, Retry: rest.RetryRepeats},
 			Prepare: func(ctx context.Context, req *emailRequest) error {
 				if callingClient(ctx) != 0 {
@@ -73,6 +73,9 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 	}
 	to, err := lockRecipient(ctx, tx, req.ID)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkIntegrationOwns(ctx, tx, req.ID); err != nil {
 		return nil, err
 	}
 	body, err := req.Body.New()

@@ -120,11 +120,11 @@ func TestClaimEndsSuperLinks(t *testing.T) {
 func TestEmailLimit(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
-	ids, as := c.createClients("reseller", "stranger")
+	ids, as := c.createClients("reseller", "unlinked")
 	const limit = 5
 	c.System.SetSetting(settings.ClientEmails.Slug, fmt.Sprint(limit))
 	testkit.Eventually(t, "the limit is known", func() bool {
-		response := as["stranger"].Do("POST", "/client", orderBody("x"))
+		response := as["unlinked"].Do("POST", "/client", orderBody("x"))
 		return response.Status == 429 && response.Header.Get("RateLimit-Policy") == `"emails";q=5;w=3600`
 	})
 	own := path("/client/%d", ids["reseller"])

@@ -6,9 +6,40 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
+
+// callingIntegration returns the caller's id, if the caller is an integration.
+func callingIntegration(ctx context.Context) (int64, bool) {
+	caller := principal.From(ctx).Principal.Owner
+	return caller.ID, caller.Type == principal.Integration
+}
+
+// errForeign returns the refusal for an integration that changes a client of somebody else.
+func errForeign() error {
+	return problem.New(problem.Forbidden, "An integration can change only its own clients, and links between them.")
+}
+
+// checkIntegrationOwns returns a 403 for an integration that one of these clients does not belong to. The clients exist, and stay
+// the integration's until the unit of work ends.
+func checkIntegrationOwns(ctx context.Context, q pg.Querier, clients ...int64) error {
+	integration, isIntegration := callingIntegration(ctx)
+	if !isIntegration {
+		return nil
+	}
+	const sql = "SELECT count(*) FROM (SELECT FROM client WHERE id = ANY ($1) AND integration_id = $2 ORDER BY id FOR SHARE) own"
+	var own int
+	if err := q.QueryRow(ctx, sql, clients, integration).Scan(&own); err != nil {
+		return fmt.Errorf("count the integration's own clients: %w", err)
+	}
+	if own < len(clients) {
+		return errForeign()
+	}
+	return nil
+}
 
 // describeUse says how many clients an integration has, or returns nothing if it has none. An integration with clients cannot be
 // deleted.

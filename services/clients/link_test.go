@@ -41,7 +41,7 @@ func listNames(t *testing.T, c *testkit.Client) string {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
-	ids, as := c.createClients("top", "middle", "leaf", "grantee", "second", "stranger")
+	ids, as := c.createClients("top", "middle", "leaf", "grantee", "second", "unlinked")
 	at := func(name string) string { return path("/client/%d", ids[name]) }
 	to := func(name string) map[string]any { return map[string]any{"client_id": ids[name]} }
 	first := c.Do("POST", at("top")+"/sub", to("middle")).Want(200)
@@ -52,7 +52,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("a link that is made again: got %s, want %s", repeated.Text, first.Text)
 	}
 	for name, want := range map[string]string{
-		"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "stranger": "",
+		"top": "leaf middle", "middle": "leaf", "leaf": "", "grantee": "leaf middle", "second": "", "unlinked": "",
 	} {
 		if got := listNames(t, as[name]); got != want {
 			t.Errorf("%s's list: got %q, want %q", name, got, want)
@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 		"leaf":     {"leaf"},
 		"grantee":  {"grantee", "top", "middle", "leaf"},
 		"second":   {"second", "grantee"},
-		"stranger": {"stranger"},
+		"unlinked": {"unlinked"},
 	}
 	for caller, reached := range reads {
 		for name := range ids {
@@ -94,7 +94,7 @@ func TestLinks(t *testing.T) {
 	c.Do("POST", at("top")+"/sub", `{"client_id": 999999}`).WantErrors("/client_id", "not_found")
 	c.Do("POST", at("top")+"/sub", `{}`).WantErrors("/client_id", "required")
 	c.Do("POST", at("top")+"/sub", `{"client_id": 1, "client_email": "a@example.com"}`).WantErrors("/client_email", "conflict")
-	for _, other := range []map[string]any{to("stranger"), {"client_id": 999999}} {
+	for _, other := range []map[string]any{to("unlinked"), {"client_id": 999999}} {
 		for _, relation := range []string{"/sub", "/super"} {
 			as["top"].Do("POST", at("top")+relation, other).WantErrors("/client_id", "not_found")
 		}
@@ -102,7 +102,7 @@ func TestLinks(t *testing.T) {
 	as["top"].Do("POST", at("top")+"/super", to("leaf")).WantErrors("/client_id", "not_found") // top has no link of its own to leaf
 	as["grantee"].Do("POST", at("top")+"/super", to("middle")).Want(403)
 	as["grantee"].Do("DELETE", fmt.Sprint(at("top"), "/sub/", first.ID()), nil).Want(403)
-	as["stranger"].Do("DELETE", fmt.Sprint(at("top"), "/sub/", first.ID()), nil).Want(404)
+	as["unlinked"].Do("DELETE", fmt.Sprint(at("top"), "/sub/", first.ID()), nil).Want(404)
 	as["top"].Do("DELETE", at("middle"), nil).Want(403)
 
 	// Two clients can be linked both ways, and either end can delete a link.
@@ -184,7 +184,7 @@ func TestSubLinksMakeNoCycle(t *testing.T) {
 func TestResellerJourney(t *testing.T) {
 	t.Parallel()
 	c := newTestService(t)
-	ids, as := c.createClients("reseller", "known", "stranger")
+	ids, as := c.createClients("reseller", "known", "unlinked")
 	own := path("/client/%d", ids["reseller"])
 	reseller, known := as["reseller"], as["known"]
 
@@ -251,7 +251,7 @@ func TestResellerJourney(t *testing.T) {
 	}
 
 	// It can send one kind of mail, to accounts that it has created and that are not claimed.
-	for to, want := range map[string]int{knownPath: 403, own: 403, path("/client/%d", ids["stranger"]): 404, "/client/999999": 404} {
+	for to, want := range map[string]int{knownPath: 403, own: 403, path("/client/%d", ids["unlinked"]): 404, "/client/999999": 404} {
 		for _, kind := range []string{"client-account-created", "CLIENT-account-created.tpl", "welcome"} {
 			reseller.Do("POST", to+"/email", map[string]any{"type": kind}).Want(want)
 		}
@@ -271,7 +271,7 @@ func TestResellerJourney(t *testing.T) {
 	for _, body := range []string{`{"password": "a long walk in the rain"}`, `{"billing_id": 9}`, `{"verify": {"require": true}}`, `{"disabled": true}`} { // nor of itself what is not its own
 		reseller.Do("PATCH", at, body).Want(403)
 	}
-	reseller.Do("PATCH", at, `{"email": "stranger@example.com"}`).WantErrors("/email", "taken")
+	reseller.Do("PATCH", at, `{"email": "unlinked@example.com"}`).WantErrors("/email", "taken")
 	links := testkit.Decode[[]clients.SubLink](reseller.Do("GET", own+"/sub", nil).Want(200))
 	if len(links) != 2 || links[0].Child.Email != "bob@example.com" || links[1].Child.Name != "Ben Miller" {
 		t.Fatalf("the reseller's links: got %+v, want bob@example.com and Ben Miller", links)
@@ -282,7 +282,7 @@ func TestResellerJourney(t *testing.T) {
 	reseller.Do("PATCH", at, `{"email": "mine@example.com"}`).Want(403)
 	reseller.Do("POST", at+"/email", `{"type": "client-account-created"}`).Want(403)
 	reseller.Do("PATCH", at, `{"last": "Black"}`).Want(200)
-	for _, other := range []string{path("/client/%d", ids["stranger"]), "/client/999999"} {
+	for _, other := range []string{path("/client/%d", ids["unlinked"]), "/client/999999"} {
 		reseller.Do("GET", other, nil).Want(404)
 		reseller.Do("PATCH", other, `{"first": "x"}`).Want(404)
 		reseller.Do("DELETE", other, nil).Want(404)
@@ -306,7 +306,7 @@ func TestResellerJourney(t *testing.T) {
 	}
 	known.Do("GET", at, nil).Want(200)
 	known.Do("GET", own, nil).Want(200)
-	as["stranger"].Do("GET", own, nil).Want(404)
+	as["unlinked"].Do("GET", own, nil).Want(404)
 	known.Do("PATCH", at, `{"first": "x"}`).Want(403)
 	if got := listNames(t, known); got != "Bob" {
 		t.Errorf("the grantee's list: got %q, want Bob", got)

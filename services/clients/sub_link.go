@@ -83,7 +83,8 @@ func (s *Service) subLinkRoutes() []rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "createSubLink",
 		Summary: "Make an account a sub client of a client",
-		Doc:     "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`.",
+		Doc: "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. " +
+			"An integration can link its own clients.",
 		Effect: rest.Effect{
 			Logs:     rest.LogsItem,
 			Retry:    rest.RetrySafe,
@@ -159,7 +160,10 @@ func (r createLink) findTarget(ctx context.Context, tx *pg.Tx) (id int64, err er
 	if id == r.Client {
 		return 0, problem.Member(pointer, "invalid", "is the client itself")
 	}
-	return id, lockClients(ctx, tx, r.Client, id)
+	if err := lockClients(ctx, tx, r.Client, id); err != nil {
+		return 0, err
+	}
+	return id, checkIntegrationOwns(ctx, tx, id)
 }
 
 // lockClients keeps the clients from being deleted until the unit of work ends. The error is pgx.ErrNoRows if one is missing.

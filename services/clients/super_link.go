@@ -44,7 +44,8 @@ func (s *Service) superLinkRoutes() []rest.Route {
 		Guard:   holdersAndClients,
 		Name:    "createSuperLink",
 		Summary: "Let an account read a client and its sub clients",
-		Doc:     "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`.",
+		Doc: "If the link exists, it is returned. A client can link accounts that it has a sub link to; see `POST /client`. " +
+			"An integration can link its own clients.",
 		Effect: rest.Effect{
 			Logs:     rest.LogsItem,
 			Retry:    rest.RetrySafe,

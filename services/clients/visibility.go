@@ -46,17 +46,18 @@ func checkLinkAccess(ctx context.Context, q pg.Querier, client int64, a permissi
 		err = pgx.ErrNoRows
 	}
 	if err == nil && a == permission.Write {
-		err = checkOwnLinks(ctx, client)
+		err = checkOwnLinks(ctx, q, client)
 	}
 	return err
 }
 
-// checkOwnLinks returns a 403 for a client that changes another client's links.
-func checkOwnLinks(ctx context.Context, client int64) error {
+// checkOwnLinks returns a 403 for a client that changes another client's links, and for an integration that changes those of a
+// client that is not its own.
+func checkOwnLinks(ctx context.Context, q pg.Querier, client int64) error {
 	if caller := callingClient(ctx); caller != 0 && caller != client {
 		return problem.New(problem.Forbidden, "A client can change only its own links.")
 	}
-	return nil
+	return checkIntegrationOwns(ctx, q, client)
 }
 
 // checkReadable returns an error if a client writes to accounts that it does not read with all members.
