@@ -8224,7 +8224,7 @@ type RefreshLicenseParams struct {
 
 // ListLogItemsParams defines parameters for ListLogItems.
 type ListLogItemsParams struct {
-	// TargetType Only items about this target; requires target_id. The path of the target's collection without the first slash, such as group.
+	// TargetType Only items about targets of this type: the path of their collection without the first slash, such as group.
 	TargetType *string `form:"target_type,omitempty" json:"target_type,omitempty"`
 
 	// TargetID The target's id; requires target_type.

@@ -3,6 +3,8 @@ package system
 import (
 	"context"
 	"net/url"
+	"strconv"
+	"strings"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
@@ -45,7 +47,7 @@ type LogData struct {
 
 // logQuery are the filters of the log, besides those for equality.
 type logQuery struct {
-	TargetType string         `query:"target_type" doc:"Only items about this target; requires target_id. The path of the target's collection without the first slash, such as group."`
+	TargetType string         `query:"target_type" doc:"Only items about targets of this type: the path of their collection without the first slash, such as group."`
 	TargetID   int64          `query:"target_id" doc:"The target's id; requires target_type."`
 	Since      rest.Timestamp `query:"since" doc:"Only items from this time on."`
 	Until      rest.Timestamp `query:"until" doc:"Only items before this time."`
@@ -86,26 +88,33 @@ func (s *Service) logRoutes() []rest.Route {
 	}
 }
 
-// searchLog uses a view with its own index for items about a target.
+// searchLog returns the sources of the items about a target, or about targets of a type. Each has an index in the order of time. A
+// search among the items of a type uses the index of the search instead.
 func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	found := rest.SearchIn("search")(ctx, asked)
-	if asked.Get("target_type") == "" {
+	targetType := strings.ReplaceAll(asked.Get("target_type"), ".", "/")
+	if targetType == "" {
 		return found
+	}
+	id, err := strconv.ParseInt(asked.Get("target_id"), 10, 64)
+	view, conditions := "log_by_target_type", []pg.Condition{{SQL: "target_type = $1", Args: []any{targetType}}}
+	switch {
+	case err == nil:
+		view, conditions = "log_by_target", append(conditions, pg.Condition{SQL: "target_id = $1", Args: []any{id}})
+	case found != nil:
+		view, conditions[0].SQL = "", "EXISTS (SELECT FROM log_target t WHERE t.log_id = log_view.id AND t.type = $1)"
 	}
 	if found == nil {
 		found = []pg.Source{{}}
 	}
-	found[0].View = "log_by_target"
+	found[0].View, found[0].Where = view, append(found[0].Where, conditions...)
 	return found
 }
 
-// filterLog returns the conditions for the filters. The type and id of a target require each other.
+// filterLog returns the conditions for the times.
 func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
-	if (q.TargetType == "") != (q.TargetID == 0) {
-		return nil, problem.New(problem.BadRequest, "The query is invalid: target_type and target_id require each other.")
-	}
-	if q.TargetType != "" {
-		where = append(where, pg.Condition{SQL: "target_type = $1 AND target_id = $2", Args: []any{q.TargetType, q.TargetID}})
+	if q.TargetID != 0 && q.TargetType == "" {
+		return nil, problem.New(problem.BadRequest, "The query is invalid: target_id requires target_type.")
 	}
 	if !q.Since.IsZero() {
 		where = append(where, pg.Condition{SQL: "created_at >= $1", Args: []any{q.Since}})

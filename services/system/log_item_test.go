@@ -164,6 +164,8 @@ func TestLogFilters(t *testing.T) {
 				e.Targets,
 				pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"},
 				pg.Target{Type: "admin", Noun: "admin", ID: 1, Name: "Bernd"},
+				pg.Target{Type: "pxe/dhcp", Noun: "DHCP server", ID: 3, Name: "fra1"},
+				pg.Target{Type: "group", Noun: "IP group", ID: 7, Name: "Another"},
 			)
 		}
 		s.write([]string{"network", "pxe"}[i%2], e)
@@ -195,6 +197,16 @@ func TestLogFilters(t *testing.T) {
 		{group("2"), func(i int, _ bool) bool { return i%4 == 1 }},
 		{group("9"), func(int, bool) bool { return false }},
 		{url.Values{"target_type": {"admin"}, "target_id": {"1"}}, func(_ int, late bool) bool { return late }},
+		{url.Values{"target_type": {"group"}}, func(int, bool) bool { return true }}, // the late item has two of them
+		{url.Values{"target_type": {"admin"}}, func(_ int, late bool) bool { return late }},
+		{url.Values{"target_type": {"pxe.dhcp"}, "target_id": {""}}, func(_ int, late bool) bool { return late }},
+		{url.Values{"target_type": {"nothing"}}, func(int, bool) bool { return false }},
+		{
+			url.Values{"target_type": {"group"}, "user": {"/admin/2"}, "since": at(10)},
+			func(i int, late bool) bool { return i%2 == 0 && i >= 10 && !late },
+		},
+		{url.Values{"target_type": {"group"}, "q": {"SITE 2 edit"}}, func(i int, _ bool) bool { return i%4 == 1 }},
+		{url.Values{"target_type": {"nothing"}, "q": {"site"}}, func(int, bool) bool { return false }},
 		{url.Values{"since": at(10)}, func(i int, late bool) bool { return i >= 10 && !late }},
 		{url.Values{"since": {strconv.FormatInt(begin.Add(10*time.Minute).Unix(), 10)}}, func(i int, late bool) bool { return i >= 10 && !late }},
 		{
@@ -239,8 +251,7 @@ func TestLogFilters(t *testing.T) {
 			t.Errorf("%s: got the count %s, want %d", test.query.Encode(), count, len(want))
 		}
 	}
-	s.Do("GET", "/log?target_type=group", nil).
-		WantDetail(problem.BadRequest, "The query is invalid: target_type and target_id require each other.")
+	s.Do("GET", "/log?target_id=7", nil).WantDetail(problem.BadRequest, "The query is invalid: target_id requires target_type.")
 	s.Do("GET", "/log?since=yesterday", nil).WantDetail(problem.BadRequest,
 		"The query is invalid: since must be a date and time of ISO 8601 such as 2026-11-20T10:00:00Z or 2026-11-20, or seconds since 1970.")
 	s.Do("GET", "/log?colour=red", nil).Want(400)

@@ -175,6 +175,7 @@ CREATE TABLE log_target (
 	CONSTRAINT log_target_pkey PRIMARY KEY (type, target_id, at, log_id)
 );
 CREATE INDEX log_target_by_log ON log_target (log_id);
+CREATE INDEX log_target_by_type ON log_target (type, at, log_id);
 CREATE INDEX log_target_by_user ON log_target (type, target_id, user_url, at, log_id);
 CREATE TRIGGER log_target_user BEFORE INSERT ON log_target FOR EACH ROW WHEN (new.user_url IS NULL) EXECUTE FUNCTION log_target_user(); -- schema/functions/log_target_user.sql
 
@@ -363,6 +364,13 @@ CREATE TABLE webhook_event (
 --	type text
 --	user_url text
 --	search text
+
+-- VIEW log_by_target_type: schema/views/log_by_target_type.sql
+--	id bigint
+--	created_at timestamp with time zone
+--	target_type text
+--	type text
+--	user_url text
 
 -- VIEW log_item_view: schema/views/log_item_view.sql
 --	id bigint
