@@ -43,6 +43,7 @@ func TestInstallingWhilePXEIsKilled(t *testing.T) {
 			"preseed":     create("/pxe/preseed", map[string]any{"name": "seed", "body": "of {{.Host.Name}}"}),
 		},
 	)
+	testkit.AwaitAgents(t, c, fmt.Sprint("/pxe/dhcp/", dhcp))
 	entity := create("/entity", map[string]any{"group": group, "address": address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.1"})
 	billing := receiver.Start(t, nil)
 	billing.Trust(

@@ -43,13 +43,13 @@ func TestAddressesOfInstalledMachines(t *testing.T) {
 		until("it still has its address", one, one.address)
 		b.macs++
 		two := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: one.address, entity: one.entity}
-		two.id = b.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, two.mac, two.entity, own)).
+		two.id = b.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}, "password": "a long walk"%s}`, b.profile, two.mac, two.entity, own)).
 			Want(200).
 			ID()
 		until("the new one has it", two, one.address)
 		until("the old one has none", one, "")
 		b.Do("POST", path("/pxe/install/%d/cancel", two.id), nil).Want(200)
-		b.Do("POST", path("/pxe/install/%d/retry", one.id), `{}`).Want(200)
+		b.Do("POST", path("/pxe/install/%d/retry", one.id), `{"password": "a long walk"}`).Want(200)
 		until("the old one has it", one, one.address)
 		until("the new one has none", two, "")
 		b.Do("POST", path("/pxe/install/%d/cancel", one.id), nil).Want(200)

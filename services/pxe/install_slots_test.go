@@ -87,7 +87,7 @@ func TestSlotOfUnreachableAgent(t *testing.T) {
 	body := `{"install_max_concurrent": 1, "name": "` + strings.Repeat("\u0436", 250) + `"}`
 	b.Do("PATCH", path("/pxe/file/%d", b.fileServer), body).Want(200)
 	unreachable := b.create("/pxe/dhcp", map[string]any{"name": "unreachable", "host": "127.0.0.1", "port": 1, "api_key": agentKey})
-	b.install(fmt.Sprintf(`, "dhcp_server": %d`, unreachable))
+	b.forcedInstall("agent_unreachable", fmt.Sprintf(`, "dhcp_server": %d`, unreachable))
 	second := b.install("")
 	b.bootUntil(second, "File server")
 	b.bootToken(second)

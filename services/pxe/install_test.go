@@ -67,6 +67,9 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 	return c, client, db, profile
 }
 
+// forced passes over that the tests' agents never answer, and that nobody can sign in.
+const forced = "?force=agent_unreachable,no_login"
+
 const netVariable = `"variables": {"net": "192.0.2.0/24"}`
 
 // An install copies what it needs of other items when it is created, and keeps them from being deleted until it ends.
@@ -74,7 +77,7 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	c, _, db, profile := newInstalls(t)
 	create := func(host, more string) *testkit.Response {
-		return c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": %s, %s%s}`, profile, host, netVariable, more))
+		return c.Do("POST", "/pxe/install"+forced, fmt.Sprintf(`{"profile": %d, "host": %s, %s%s}`, profile, host, netVariable, more))
 	}
 	whole := create(
 		`{"macs": ["52-54-00-12-34-5A", "5254.0012.345b", "52:54:00:12:34:5a"], "hostname": "web1.example.com", "entity": 7, "disk": "/dev/sda", "firmware": "uefi", "nameservers": "192.0.2.53  2001:DB8::53"}`,
@@ -89,7 +92,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("got %s, want %s", whole.Text, want)
 	}
 	if strings.Contains(whole.Text, "a long walk") ||
-		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"requests":[]}`+"\n") {
+		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"forced":["agent_unreachable"],"requests":[]}`+"\n") {
 		t.Errorf("got %s, want it without the password, with the variables and no requests", whole.Text)
 	}
 	for host, want := range map[string]string{
@@ -143,7 +146,7 @@ func TestInstall(t *testing.T) {
 	if !strings.Contains(conflict.Text, fmt.Sprintf(`52:54:00:12:34:5b, which install %d (web1.example.com) is installing`, whole.ID())) {
 		t.Errorf("got %s, want the install that has 52:54:00:12:34:5b", conflict.Text)
 	}
-	refused := c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:31"], "entity": 1}}`, profile))
+	refused := c.Do("POST", "/pxe/install"+forced+",variable_missing", fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:31"], "entity": 1}}`, profile))
 	refused.WantErrors("/profile", "template")
 	if !strings.Contains(refused.Text, `(seed): line 2, column 3: netmask: \"\" is not a prefix`) {
 		t.Errorf("got %s, want the error of netmask in line 2, column 3", refused.Text)
@@ -158,7 +161,7 @@ func TestInstall(t *testing.T) {
 	at := fmt.Sprintf("/pxe/install/%d", whole.ID())
 	c.Do("DELETE", at, nil).
 		WantDetail(problem.Conflict, fmt.Sprintf("Install %d has not ended: it is waiting. Cancel it first: POST %s/cancel.", whole.ID(), at))
-	c.Do("POST", at+"/retry", `{}`).
+	c.Do("POST", at+"/retry"+forced, `{}`).
 		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot be retried because it has not ended: it is waiting.", whole.ID()))
 	secrets := func() (n int) {
 		if err := db.QueryRow(t.Context(), "SELECT count(password) + count(token) FROM install WHERE id = $1", whole.ID()).Scan(&n); err != nil {
@@ -177,12 +180,12 @@ func TestInstall(t *testing.T) {
 	}
 	c.Do("POST", at+"/cancel", nil).WantDetail(problem.Conflict, fmt.Sprintf("Install %d has already ended: it is cancelled.", whole.ID()))
 	other := create(`{"macs": ["52:54:00:12:34:5b"], "entity": 1, "hostname": "other"}`, ``).Want(200).ID()
-	c.Do("POST", at+"/retry", `{}`).
+	c.Do("POST", at+"/retry"+forced, `{}`).
 		WantDetail(problem.Conflict, fmt.Sprintf("Install %d cannot be retried: host.macs contains 52:54:00:12:34:5b, which "+
 			"install %d (other) is installing.", whole.ID(), other))
 	c.Do("POST", fmt.Sprintf("/pxe/install/%d/cancel", other), nil).Want(200)
 	if i := testkit.Decode[install.Install](
-		c.Do("POST", at+"/retry", `{"password": "another one"}`).Want(200),
+		c.Do("POST", at+"/retry"+forced, `{"password": "another one"}`).Want(200),
 	); i.Status != "waiting" || i.Attempt != 2 || i.FinishedAt != nil ||
 		secrets() != 2 {
 		t.Errorf("got %+v with %d secrets, want it waiting in attempt 2 with 2 secrets", i, secrets())
@@ -200,7 +203,7 @@ func TestInstallsOfAClient(t *testing.T) {
 		return createItem(
 			t,
 			c,
-			"/pxe/install",
+			"/pxe/install"+forced,
 			fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:%02d"], "entity": %d}, %s%s}`, profile, mac, mac, netVariable, more),
 		)
 	}
@@ -238,7 +241,7 @@ func TestInstallsOfOneMachine(t *testing.T) {
 		callers.Go(func() {
 			responses[n] = c.Do(
 				"POST",
-				"/pxe/install",
+				"/pxe/install"+forced,
 				fmt.Sprintf(`{"profile": %d, "host": {"macs": [%s], "entity": %d}, %s}`, profile, macs, n%9+1, netVariable),
 			)
 		})

@@ -59,6 +59,7 @@ func newBootWith(t *testing.T, tuning service.Tuning) *bootSite {
 	shell := b.create("/pxe/shell", map[string]any{"name": "after", "body": "#!/bin/bash\necho {{.Host.Name}}"})
 	b.profile = b.create("/pxe/profile", map[string]any{"name": "mine", "boot_script": script, "preseed": preseed,
 		"shell": map[string]any{"after": []int64{shell}}, "email": map[string]any{"template": 1}})
+	testkit.AwaitAgents(t, b.Client, path("/pxe/dhcp/%d", b.dhcp), path("/pxe/file/%d", b.fileServer))
 	return b
 }
 
@@ -82,10 +83,20 @@ func (b *bootSite) entity(m target, owner int64) neighbours.Machine {
 // install creates an install of a new machine.
 func (b *bootSite) install(more string) target {
 	b.Helper()
+	return b.forcedInstall("", more)
+}
+
+// forcedInstall creates an install of a new machine, and passes over reasons against it.
+func (b *bootSite) forcedInstall(force, more string) target {
+	b.Helper()
 	b.macs++
 	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1), entity: int64(b.macs)}
-	b.Network.SetMachine(b.entity(m, 0))
-	m.id = b.create("/pxe/install", fmt.Sprintf(
+	owner := int64(0)
+	if strings.Contains(more, `"client"`) {
+		owner = b.client
+	}
+	b.Network.SetMachine(b.entity(m, owner))
+	m.id = b.create("/pxe/install?force="+force, fmt.Sprintf(
 		`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`,
 		b.profile, m.mac, m.entity, b.macs, more))
 	return m

@@ -107,6 +107,7 @@ func New(d service.Deps) *Service {
 		PushMachines:     installs.PushMachines,
 		Woken:            d.Wakes.Listen(Name, wake.Changes),
 	}
+	installs.OpenAgent = agents.Open
 	return &Service{
 		db:       d.DB,
 		box:      d.Box,

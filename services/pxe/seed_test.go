@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -14,7 +15,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/pxe"
+	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/templates"
 )
 
@@ -22,24 +29,44 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // machines are the machines that the seeds are rendered for.
 var machines = map[string]string{
-	"bios": `{"hostname": "web1.example.com", "mac": "52-54-00-12-34-56", "firmware": "bios", "disk": "/dev/sda", "ipv4": {"address": "192.0.2.10/24", "gateway": "192.0.2.1"}, "nameservers": "192.0.2.53"}`,
-	"uefi": `{"hostname": "a-very-long-name.example.com", "mac": "52:54:00:12:34:57", "firmware": "uefi", "ipv4": {"address": "192.0.2.11/28", "gateway": "192.0.2.1"}, "ipv6": {"address": "2001:db8::11/64", "gateway": "fe80::1"}, "nameservers": "192.0.2.53 2001:db8::53"}`,
-	"v6":   `{"hostname": "db1.example.com", "mac": "5254.0012.3458", "firmware": "uefi", "disk": "/dev/nvme0n1", "ipv6": {"address": "2001:db8::12/64", "gateway": "2001:db8::1"}, "nameservers": "2001:db8::53"}`,
+	"bios": `{"hostname": "web1.example.com", "macs": ["52-54-00-12-34-56"], "firmware": "bios", "disk": "/dev/sda", "entity": 101, "nameservers": "192.0.2.53"}`,
+	"uefi": `{"hostname": "a-very-long-name.example.com", "macs": ["52:54:00:12:34:57"], "firmware": "uefi", "entity": 102, "nameservers": "192.0.2.53 2001:db8::53"}`,
+	"v6":   `{"hostname": "db1.example.com", "macs": ["5254.0012.3458"], "firmware": "uefi", "disk": "/dev/nvme0n1", "entity": 103, "nameservers": "2001:db8::53"}`,
+}
+
+// newPreviews returns a client of the service with the IP entities of machines.
+func newPreviews(t *testing.T) *testkit.Client {
+	t.Helper()
+	db := testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
+	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('client', 5, 'Ben Miller', 1)")
+	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := owners{
+		"/internal/machine-address/101": `{"v4": {"first": "192.0.2.10", "mask": 24, "gateway": "192.0.2.1"}}`,
+		"/internal/machine-address/102": `{"v4": {"first": "192.0.2.11", "mask": 28, "gateway": "192.0.2.1"}, "v6": {"first": "2001:db8::11", "mask": 64, "gateway": "fe80::1"}}`,
+		"/internal/machine-address/103": `{"v6": {"first": "2001:db8::12", "mask": 64, "gateway": "2001:db8::1"}}`,
+		"/internal/email/5":             `"ben@example.com"`,
+	}
+	routes := pxe.New(service.Deps{DB: db, Box: box, Peers: known, Settings: service.Settings{Store: t.TempDir()}}).Routes()
+	handler := rest.NewHandler(pxe.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), routes)
+	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All)))
 }
 
 // The profiles that come with Ironplane render as in the golden files, in valid formats.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
-	c, _, _ := newClient(t)
+	c := newPreviews(t)
 	profiles := testkit.Decode[[]templates.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
 	if len(profiles) < 10 {
 		t.Fatalf("got %d profiles, want at least 10", len(profiles))
 	}
 	for _, profile := range profiles {
 		for name, host := range machines {
-			rendered := testkit.Decode[templates.Rendering](
-				c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`, "files": "http://files.fra1.example.net/",
-				"ssh_keys": "`+hostKey+` ben's key\nssh-ed25519 AAAA \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200),
+			rendered := testkit.Decode[install.Rendering](
+				c.Do("POST", fmt.Sprintf("/pxe/profile/%d/render", profile.ID), `{"host": `+host+`,
+				"ssh_keys": "`+hostKey+` ben's key\n`+hostKey+` \"anna\"\n", "variables": {"timezone": "Europe/Berlin", "product_key": "AAAAA-<&>", "image": "http://x/it's.gz"}}`).Want(200),
 			)
 			var all strings.Builder
 			for _, f := range rendered.RenderFiles {
@@ -127,7 +154,7 @@ func wellFormed(t *testing.T, text string) error {
 // A preview reports the errors of templates for this machine, and the difference to an earlier one.
 func TestRender(t *testing.T) {
 	t.Parallel()
-	c, _, _ := newClient(t)
+	c := newPreviews(t)
 	boot := createItem(
 		t,
 		c,
@@ -159,8 +186,8 @@ func TestRender(t *testing.T) {
 		),
 	)
 	at := fmt.Sprintf("/pxe/profile/%d/render", profile)
-	const body = `{"host": {"hostname": "web1.example.com", "mac": "52:54:00:12:34:5A"}, "ssh_keys": "one\n\ntwo", "client": {"email": "ben@example.com"}`
-	rendered := testkit.Decode[templates.Rendering](c.Do("POST", at, body+"}").Want(200))
+	const body = `{"host": {"hostname": "web1.example.com", "macs": ["52:54:00:12:34:5A"], "entity": 103}, "ssh_keys": "` + hostKey + `", "client": 5`
+	rendered := testkit.Decode[install.Rendering](c.Do("POST", at, body+"}").Want(200))
 	var got []string
 	for _, f := range rendered.RenderFiles {
 		got = append(got, fmt.Sprintf("%s %s %q %s", f.Kind, f.Name, f.Text, f.Error))
@@ -169,14 +196,14 @@ func TestRender(t *testing.T) {
 		`boot_script boot "#!ipxe\n# 52:54:00:12:34:5a mine\nchain http://boot.fra1.example.net/i/[secret]/preseed\n" `,
 		`preseed seed "" line 2, column 4: netmask: "" is not a prefix such as 192.0.2.0/24`,
 		`shell_during first "'[secret]' ben@example.com" `,
-		`shell_after second "[one][two]" `,
+		`shell_after second "[` + hostKey + `]" `,
 		`shell_after first "'[secret]' ben@example.com" `,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	earlier := testkit.JSON(rendered.RenderFiles)
-	same := testkit.Decode[templates.Rendering](
+	same := testkit.Decode[install.Rendering](
 		c.Do("POST", at, strings.Replace(body, ":5A", ":5B", 1)+`, "earlier": `+earlier+"}").Want(200),
 	)
 	if same.RenderFiles[0].Difference != "--- earlier\n+++ now\n@@ -1,3 +1,3 @@\n #!ipxe\n-# 52:54:00:12:34:5a mine\n+# 52:54:00:12:34:5b "+
@@ -184,10 +211,10 @@ func TestRender(t *testing.T) {
 		same.RenderFiles[2].Difference != "" {
 		t.Errorf("got the differences %q and %q, want the MAC address and none", same.RenderFiles[0].Difference, same.RenderFiles[2].Difference)
 	}
-	c.Do("POST", at, `{"host": {"mac": "x", "ipv4": {"address": "2001:db8::1/64"}, "ipv6": {"gateway": "fe80::1"}, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
+	c.Do("POST", at, `{"profile": 999, "host": {"macs": ["x"], "entity": 9, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
 		WantErrors(
-			"/host/disk", "invalid", "/host/firmware", "invalid", "/host/hostname", "required", "/host/ipv4/address", "invalid",
-			"/host/ipv6/gateway", "invalid", "/host/mac", "invalid", "/host/nameservers", "invalid",
+			"/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/macs", "invalid",
+			"/host/nameservers", "invalid", "/profile", "disagrees",
 		)
 	c.Do("POST", "/pxe/profile/999/render", body+"}").Want(404)
 }

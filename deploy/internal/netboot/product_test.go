@@ -79,6 +79,7 @@ func (o *operator) register() {
 			"public_key":             hostKey,
 		},
 	)
+	testkit.AwaitAgents(o.T, o.c, fmt.Sprint("/pxe/dhcp/", dhcp), fmt.Sprint("/pxe/file/", o.fileServer))
 	o.owner = o.create("/client", map[string]any{"first": "Ben", "last": "Miller", "email": o.space + "@example.org"})
 	template := testkit.Decode[[]struct{ ID int64 }](o.c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
 	o.small = o.create(
@@ -101,7 +102,8 @@ func address(n int) string { return fmt.Sprint("10.77.0.", 9+n) }
 // entity creates the IP entity of the n-th machine.
 func (o *operator) entity(n int) int64 {
 	o.Helper()
-	return o.create("/entity", map[string]any{"group": o.group, "address": address(n), "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1"})
+	return o.create("/entity", map[string]any{"group": o.group, "address": address(n), "subnet_mask": "255.255.255.0", "gateway": "10.77.0.1",
+		"owner": o.owner})
 }
 
 // startProduct starts the control plane again after Close.

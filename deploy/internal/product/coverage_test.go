@@ -182,6 +182,12 @@ func newKey(t *testing.T, c *testkit.Client, name string) string {
 	return testkit.Decode[keys.APIKey](c.Do("POST", "/auth/key", map[string]any{"name": name}).Want(200)).Key
 }
 
+// queryOf are the queries with which an example can be sent where no agent runs, by path.
+var queryOf = map[string]string{
+	"/pxe/install":                    "?force=agent_unreachable",
+	"/pxe/install/{install_id}/retry": "?force=agent_unreachable,no_login",
+}
+
 // createOneOfEach sends the examples of all operations that create an item, until each collection has one.
 func (w *walk) createOneOfEach() {
 	w.t.Helper()
@@ -190,7 +196,7 @@ func (w *walk) createOneOfEach() {
 		before := len(waiting)
 		var last *testkit.Response
 		waiting = slices.DeleteFunc(waiting, func(o rest.Operation) bool {
-			last = w.c.Do(o.Method, w.item(o.Path), o.Example)
+			last = w.c.Do(o.Method, w.item(o.Path)+queryOf[o.Path], o.Example)
 			if last.Status == http.StatusOK {
 				w.created(w.item(o.Path), last.ID())
 			}

@@ -98,7 +98,11 @@ func (g *goCaller) arguments(o rest.Operation, described *openapi3.Operation, me
 	}
 	for _, wanted := range slices.Collect(method.Ins())[len(arguments) : method.NumIn()-1] {
 		if wanted.Kind() == reflect.Pointer { // to what goes into the query and the header
-			arguments = append(arguments, reflect.New(wanted.Elem()))
+			parameters := reflect.New(wanted.Elem())
+			if _, codes, ok := strings.Cut(queryOf[o.Path], "?force="); ok && parameters.Elem().FieldByName("Force").IsValid() {
+				parameters.Elem().FieldByName("Force").Set(reflect.ValueOf(&codes))
+			}
+			arguments = append(arguments, parameters)
 			continue
 		}
 		body := described.RequestBody.Value.Content["application/json"]

@@ -79,6 +79,7 @@ func (b *boot) set() {
 	).
 		Want(200).
 		ID()
+	testkit.AwaitAgents(b.T, b.c, path("/pxe/dhcp/%d", b.dhcp), path("/pxe/file/%d", b.fileServer))
 	b.client = b.c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org"}`).Want(200).ID()
 }
 
@@ -93,11 +94,11 @@ func (b *boot) install(more string) target {
 	b.Helper()
 	b.macs++
 	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1)}
-	m.entity = b.c.Do(
-		"POST", "/entity", map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"},
-	).
-		Want(200).
-		ID()
+	entity := map[string]any{"group": b.group, "address": m.address, "subnet_mask": "255.255.255.0", "gateway": "10.1.0.254"}
+	if strings.Contains(more, `"client"`) {
+		entity["owner"] = b.client
+	}
+	m.entity = b.c.Do("POST", "/entity", entity).Want(200).ID()
 	m.id = b.c.Do("POST", "/pxe/install", fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d, "hostname": "web%d.example.com"}, "password": "a long walk in the rain"%s}`, b.profile, m.mac, m.entity, b.macs, more)).
 		Want(200).
 		ID()
@@ -148,10 +149,11 @@ func TestInstalls(t *testing.T) {
 	if want := "'a long walk in the rain' " + m.address + " ben@example.org"; preseed != want {
 		t.Errorf("got the preseed %q, want %q", preseed, want)
 	}
-	for at, noun := range map[string]string{path("/entity/%d", m.entity): "IP entity", path("/client/%d", b.client): "Client"} {
-		id := at[strings.LastIndex(at, "/")+1:]
-		b.c.Do("DELETE", at, nil).
-			WantDetail(problem.Conflict, fmt.Sprintf("%s %s is used by install %d (web1.example.com) that has not ended.", noun, id, m.id))
+	for at, want := range map[string]string{
+		path("/entity/%d", m.entity): fmt.Sprintf("IP entity %d is used by install %d (web1.example.com) that has not ended.", m.entity, m.id),
+		path("/client/%d", b.client): fmt.Sprintf("Client %d has IP entity %d (%s).", b.client, m.entity, m.address),
+	} {
+		b.c.Do("DELETE", at, nil).WantDetail(problem.Conflict, want)
 	}
 	b.c.Do("POST", path("/group/%d/entity/bulk-delete", b.group), map[string]any{"ids": []int64{m.entity}}).Want(409)
 	b.agent.PostEvent(token, "progress", m.address, "step=packages&progress=60")
@@ -187,7 +189,7 @@ func TestInstalls(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the machine has its address", has(m.address))
-	b.c.Do("DELETE", path("/entity/%d", m.entity), nil).Want(200)
+	b.c.Do("POST", path("/entity/%d/release", m.entity), nil).Want(200)
 	testkit.Eventually(t, "the machine has no address", has(""))
 }
 

@@ -67,7 +67,7 @@ func TestEverySecondCall(t *testing.T) {
 			if o.Method == http.MethodDelete {
 				before = nil
 			}
-			answer := w.c.Do(o.Method, w.item(path), o.Example)
+			answer := w.c.Do(o.Method, w.item(path)+queryOf[path], o.Example)
 			retry := rest.RetryRefused
 			if answer.Status == http.StatusOK {
 				retry = rest.RetryRepeats
@@ -168,7 +168,7 @@ func (w *logWalk) do(o rest.Operation) *testkit.Response {
 	} else if !creates(o) {
 		changes.before = w.viewed(o.Effect.ViewPath)
 	}
-	answer := w.c.Do(o.Method, path, o.Example, "X-Request-Id", request)
+	answer := w.c.Do(o.Method, path+queryOf[o.Path], o.Example, "X-Request-Id", request)
 	if answer.Status != http.StatusOK {
 		w.refused = append(w.refused, request)
 		return answer

@@ -40,7 +40,7 @@ func (m Machine) answer() map[string]any {
 		group["dhcp_server"] = m.DHCPServer
 	}
 	v4 := map[string]any{"first": m.Address, "bits": nil, "mask": 24, "gateway": m.Gateway}
-	return map[string]any{"v4": v4, "v6": nil, "vlan": nil, "group": group}
+	return map[string]any{"v4": v4, "v6": nil, "vlan": nil, "owner": map[string]any{"id": m.Owner}, "group": group}
 }
 
 // shown returns the entity as records show it.

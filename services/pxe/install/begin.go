@@ -5,25 +5,93 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/templates"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
-// lockMachines makes transactions that install the same machine run one after the other.
-func lockMachines(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
-	var macs []string
-	for _, b := range rows {
-		macs = append(macs, b.Host.MACs...)
+// createRequest is a request to create an install.
+type createRequest struct {
+	Force string `query:"force" max:"500" doc:"The codes of reasons to pass over, separated by commas."`
+	Body  rest.Body[installBody]
+
+	reasons problem.Fields // why the install cannot work
+	passed  []string       // the codes of reasons that the caller passes over
+}
+
+// prepareCreate asks the network and clients services for the present IP entity and client, and finds the reasons why the install
+// cannot work. An invalid body has none yet.
+func (s *Installs) prepareCreate(ctx context.Context, req *createRequest) error {
+	forced, err := parseForce(req.Force)
+	if err != nil {
+		return err
 	}
-	return lockMACs(ctx, tx, macs)
+	sent := req.Body.Sent()
+	if sent.entity, err = s.fetchEntity(ctx, int64(sent.Host.Entity)); err != nil {
+		return err
+	}
+	if sent.Client != nil {
+		if sent.ClientEmail, err = s.fetchClientEmail(ctx, int64(*sent.Client)); err != nil {
+			return err
+		}
+	}
+	b, err := req.Body.New()
+	if err != nil {
+		return nil // the transaction reports it with what else is invalid
+	}
+	reasons, err := s.newPreflight(b).findReasons(ctx)
+	req.reasons, req.passed = without(reasons, forced)
+	return err
+}
+
+// newPreflight returns the preflight of a valid body.
+func (s *Installs) newPreflight(b *installBody) *preflight {
+	p := &preflight{Installs: s, install: b.asInstall(), entity: b.entity, hasPassword: b.hasPassword}
+	if p.dhcpServer = b.DHCPServer; p.dhcpServer == nil {
+		p.dhcpServer = b.entity.Group.DHCPServer
+	}
+	return p
+}
+
+// create creates an install.
+func (s *Installs) create(ctx context.Context, tx *pg.Tx, req createRequest) (i Install, err error) {
+	b, err := req.Body.New()
+	if err != nil {
+		return i, err
+	}
+	b.Forced = req.passed
+	if err := lockMACs(ctx, tx, b.Host.MACs); err != nil {
+		return i, err
+	}
+	if err := s.checkInstall(ctx, tx, b, req.reasons); err != nil {
+		return i, req.Body.MapError(err)
+	}
+	id, err := s.rows.Insert(ctx, tx, b)
+	if err != nil {
+		return i, req.Body.MapError(fmt.Errorf("create an install: %w", err))
+	}
+	if err := s.startInstall(ctx, tx, id, b); err != nil {
+		return i, req.Body.MapError(err)
+	}
+	if i, err = View.Get(ctx, tx, id); err != nil {
+		return i, fmt.Errorf("read install %d: %w", id, err)
+	}
+	tx.Record(pg.Record{
+		Kind:    recordKind,
+		Action:  pg.Created,
+		After:   secret.Marked(i, body.NewSecrets(b)...),
+		Targets: targets(&i.ListedInstall),
+	})
+	return i, nil
 }
 
 // lockMACs locks the machines with these MAC addresses until the transaction ends.
@@ -42,9 +110,9 @@ func lockMACs(ctx context.Context, tx *pg.Tx, macs []string) error {
 }
 
 // checkInstall checks that the items which an install refers to exist, and holds them until the commit. It copies their
-// names into the body, and chooses the file server.
-func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) error {
-	var invalid problem.Fields
+// names into the body, and chooses the file server. It fails if there are reasons why the install cannot work.
+func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody, reasons problem.Fields) error {
+	invalid := slices.Clone(reasons)
 	if b.DHCPServer == nil {
 		b.DHCPServer = b.entity.Group.DHCPServer
 	}
@@ -55,7 +123,7 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody) 
 		return err
 	}
 	if b.DHCPServer == nil {
-		invalid.Add("/dhcp_server", "required", "is required because IP group %d (%s) has no DHCP server", b.entity.Group.ID, b.entity.Group.Name)
+		invalid.Add("/dhcp_server", "required", noDHCPServer, b.entity.Group.ID, b.entity.Group.Name)
 	} else if b.DHCPServerName, err = lockName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
 		invalid.Add("/dhcp_server", "not_found", "does not exist")
 	} else if err != nil {

@@ -43,8 +43,10 @@ type installBody struct {
 	FileServer     *int64        `db:"file_server_id"`
 	FileServerName *string       `db:"file_server_name"`
 	Granted        bool          `db:"granted"`
+	Forced         []string      `db:"forced"`
 
-	entity *machineEntity // from the network service; nil: it does not exist
+	entity      *machineEntity // from the network service; nil: it does not exist
+	hasPassword bool           // the caller chose the password
 }
 
 const (
@@ -91,7 +93,7 @@ func (b *installBody) Resolve(invalid *problem.Fields) {
 	if b.Variables == nil {
 		b.Variables = map[string]string{}
 	}
-	if b.Password.IsZero() {
+	if b.hasPassword = !b.Password.IsZero(); !b.hasPassword {
 		b.Password = secret.New(rand.Text())
 	}
 	b.Token = newToken()

@@ -12,12 +12,14 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
 // The statuses of an install. An install with one of the last three has ended.
@@ -39,6 +41,7 @@ func isFinished(status string) bool {
 type Install struct {
 	ListedInstall
 	Variables map[string]string `json:"variables,omitzero" db:"variables" doc:"The values for the profile's templates, by name. Left out for clients."`
+	Forced    []string          `json:"forced,omitempty" db:"forced" doc:"The codes of the reasons against the install that the caller passed over. Left out if there are none, and for clients."`
 	Requests  []InstallRequest  `json:"requests,omitzero" db:"requests" doc:"The last hundred requests and reports of the machine, the newest first. Left out for clients."`
 }
 
@@ -110,11 +113,17 @@ type Installs struct {
 	// unfinished install refers to them.
 	Entities *events.Refs
 	Clients  *events.Refs
+
+	rows *table.Table[installBody]
+
+	// OpenAgent returns a client of a server's agent, which the caller must Close.
+	OpenAgent func(ctx context.Context, kind site.Kind, id int64) (*site.Agent, error)
 }
 
 // New returns the installs of a database with the current schema. outbox takes messages to the clients service.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers, outbox *events.Outbox, current func() settings.Values) *Installs {
 	s := &Installs{DB: db, Box: box, Peers: peers, Outbox: outbox, Settings: current}
+	s.rows = table.New[installBody]("install", "install_view", box)
 	s.Entities = &events.Refs{
 		Owner:     "network",
 		Type:      "entity",
@@ -181,14 +190,21 @@ var statusActions = map[string]string{
 // recordChange adds the record of a change of an install to the unit of work.
 func recordChange(tx *pg.Tx, action pg.Action, before, after *ListedInstall) {
 	tx.Record(pg.Record{
-		Kind:   "pxe.install",
-		Action: action,
-		Before: before,
-		After:  after,
-		Targets: append(
-			[]pg.Target{{Type: "pxe/install", Noun: "install", ID: after.ID, Name: after.Name, Version: after.Version}},
-			relatedTargets(after)...),
+		Kind:    recordKind,
+		Action:  action,
+		Before:  before,
+		After:   after,
+		Targets: targets(after),
 	})
+}
+
+const recordKind = "pxe.install"
+
+// targets returns the install and the other items that a change of it concerns.
+func targets(i *ListedInstall) []pg.Target {
+	return append(
+		[]pg.Target{{Type: "pxe/install", Noun: "install", ID: i.ID, Name: i.Name, Version: i.Version}},
+		relatedTargets(i)...)
 }
 
 // relatedTargets returns the items besides the install that a change of it concerns.

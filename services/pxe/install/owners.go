@@ -16,6 +16,7 @@ import (
 type machineEntity struct {
 	V4, V6 *subnet
 	VLAN   *int32
+	Owner  *struct{ ID int64 } // the client that it is assigned to, or 0; nil: a network service of an earlier version
 	Group  struct {
 		ID         int64
 		Name       string
@@ -67,16 +68,6 @@ func (e *machineEntity) matches(h *InstallHost) bool {
 		}
 	}
 	return true
-}
-
-// prepareInstall asks the network and clients services for the present IP entity and client. It runs before the
-// transaction begins.
-func (s *Installs) prepareInstall(ctx context.Context, _ rest.Verbs, b *installBody) (err error) {
-	if b.entity, err = s.fetchEntity(ctx, int64(b.Host.Entity)); err != nil || b.Client == nil {
-		return err
-	}
-	b.ClientEmail, err = s.fetchClientEmail(ctx, int64(*b.Client))
-	return err
 }
 
 // fetchEntity returns an IP entity, or nil if it does not exist.

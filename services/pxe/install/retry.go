@@ -18,6 +18,10 @@ import (
 // prepareRetry asks the network and clients services for the present IP entity and client. It refuses the retry if one
 // was deleted, or if the entity has other addresses.
 func (s *Installs) prepareRetry(ctx context.Context, req *retryRequest) error {
+	forced, err := parseForce(req.Force)
+	if err != nil {
+		return err
+	}
 	i, err := View.Get(ctx, s.DB, req.ID)
 	if err != nil {
 		return err
@@ -34,12 +38,23 @@ func (s *Installs) prepareRetry(ctx context.Context, req *retryRequest) error {
 			i.Host.Entity.Name,
 		)
 	}
-	if err != nil || i.Client == nil {
+	if err != nil {
 		return err
 	}
-	if req.email, err = s.fetchClientEmail(ctx, i.Client.ID); err == nil && req.email == nil {
-		err = missingError(req.ID, "client", i.Client.Name)
+	if i.Client != nil {
+		if req.email, err = s.fetchClientEmail(ctx, i.Client.ID); err == nil && req.email == nil {
+			err = missingError(req.ID, "client", i.Client.Name)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	p := preflight{
+		Installs: s, install: &i, entity: entity, dhcpServer: (*rest.RefID)(&i.DHCPServer.ID),
+		hasPassword: !req.Body.Sent().Password.IsZero(),
+	}
+	reasons, err := p.findReasons(ctx)
+	req.reasons, req.passed = without(reasons, forced)
 	return err
 }
 
@@ -64,11 +79,14 @@ func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req retryRequest
 	if err := s.checkRetry(ctx, tx, &before.ListedInstall); err != nil {
 		return before, err
 	}
+	if err := req.reasons.Err(); err != nil {
+		return before, err
+	}
 	password := body.Password
 	if password.IsZero() {
 		password = secret.New(rand.Text())
 	}
-	after, err := s.restart(ctx, tx, req.ID, req.email, password, newToken())
+	after, err := s.restart(ctx, tx, req, password, newToken())
 	if err != nil {
 		return after, err
 	}
@@ -129,7 +147,8 @@ func (s *Installs) deleteInstall(ctx context.Context, tx *pg.Tx, i *Install) err
 }
 
 // restart sets an install that has ended back to waiting, with new secrets. The caller has locked its MAC addresses.
-func (s *Installs) restart(ctx context.Context, tx *pg.Tx, id int64, email *string, password, token secret.String) (i Install, err error) {
+func (s *Installs) restart(ctx context.Context, tx *pg.Tx, req retryRequest, password, token secret.String) (i Install, err error) {
+	id := req.ID
 	var fileServer *int64
 	if err := tx.QueryRow(ctx, "SELECT file_server_id FROM install WHERE id = $1", id).Scan(&fileServer); err != nil {
 		return i, err
@@ -151,9 +170,9 @@ func (s *Installs) restart(ctx context.Context, tx *pg.Tx, id int64, email *stri
 		return i, fmt.Errorf("read install %d: %w", id, err)
 	}
 	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
-		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, address_left = false,
+		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, forced = $5, address_left = false,
 			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
-		id, s.Box.Seal(sealColumn("password", id), password), s.Box.Seal(sealColumn("token", id), token), email)
+		id, s.Box.Seal(sealColumn("password", id), password), s.Box.Seal(sealColumn("token", id), token), req.email, req.passed)
 	if err != nil {
 		return i, fmt.Errorf("restart install %d: %w", id, err)
 	}

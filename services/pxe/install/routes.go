@@ -9,7 +9,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
-	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -24,10 +23,13 @@ type (
 		ID int64 `path:"*"`
 	}
 	retryRequest struct {
-		ID   int64 `path:"*"`
-		Body rest.Body[retryBody]
+		ID    int64  `path:"*"`
+		Force string `query:"force" max:"500" doc:"The codes of reasons to pass over, separated by commas."`
+		Body  rest.Body[retryBody]
 
-		email *string // the present address of the client
+		email   *string        // the present address of the client
+		reasons problem.Fields // why the install cannot work
+		passed  []string       // the codes of reasons that the caller passes over
 	}
 	retryBody struct {
 		Password secret.String `json:"password" max:"1024" transient:"true" doc:"The password of root, or of Administrator on Windows. The earlier one was deleted when the install ended. The default is a random password."`
@@ -50,41 +52,44 @@ const (
 
 // Routes returns the documented routes.
 func (s *Installs) Routes() []rest.Route {
-	return slices.Concat(s.changeRoutes(), s.viewRoutes(), s.transitionRoutes())
+	return slices.Concat(s.changeRoutes(), s.viewRoutes(), s.transitionRoutes(), []rest.Route{s.preview()})
 }
 
 // changeRoutes returns the routes that create and delete installs.
 func (s *Installs) changeRoutes() []rest.Route {
-	rows := table.New[installBody]("install", "install_view", s.Box)
-	return rest.Resource[Install, installBody]{
+	create := rest.Mutation[createRequest, Install]{
+		Method:    http.MethodPost,
+		Path:      installsPath,
+		Guard:     guard.Has(permission.PXEInstalls),
+		Name:      "createInstall",
+		Summary:   "Create an install",
+		Doc:       createDoc,
+		Extension: true,
+		Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
+		Prepare:   s.prepareCreate,
+		Do:        s.create,
+	}
+	return append(rest.Resource[Install, installBody]{
 		Path:       installsPath,
 		ID:         "install_id",
 		Noun:       "install",
 		Guard:      guard.Has(permission.PXEInstalls),
 		Retry:      rest.RetryRefused,
-		Without:    rest.Listing | rest.Viewing | rest.Editing,
-		Extensions: rest.Creating | rest.Deleting,
+		Without:    rest.Listing | rest.Creating | rest.Viewing | rest.Editing,
+		Extensions: rest.Deleting,
 		Table:      "install",
 		View:       "install_view",
 		Box:        s.Box,
-		Prepare:    s.prepareInstall,
-		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*installBody) error {
-			return lockMachines(ctx, tx, rows...)
-		},
-		Check: func(ctx context.Context, tx *pg.Tx, _ int64, _, b *installBody) error {
-			return s.checkInstall(ctx, tx, b)
-		},
-		Insert: func(ctx context.Context, tx *pg.Tx, b *installBody) (int64, error) {
-			id, err := rows.Insert(ctx, tx, b)
-			if err != nil {
-				return 0, err
-			}
-			return id, s.startInstall(ctx, tx, id, b)
-		},
-		Delete:  s.deleteInstall,
-		Related: func(i *Install) []pg.Target { return relatedTargets(&i.ListedInstall) },
-	}.Routes()
+		Delete:     s.deleteInstall,
+		Related:    func(i *Install) []pg.Target { return relatedTargets(&i.ListedInstall) },
+	}.Routes(), create)
 }
+
+const createDoc = "An install that cannot work is refused with status 422 and all reasons. The code of each says which: " +
+	"agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's " +
+	"network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: " +
+	"nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity " +
+	"is not assigned to the client. The parameter force passes over all of these except client_mismatch."
 
 // viewRoutes returns the routes that list and show installs, also for clients.
 func (s *Installs) viewRoutes() []rest.Route {
@@ -150,7 +155,7 @@ func (s *Installs) transitionRoutes() []rest.Route {
 			Summary:   "Retry an install",
 			Extension: true,
 			Doc: "Starts an install that has ended again, with its original request and the present profile. The machine has to boot " +
-				"from the network again.",
+				"from the network again. A retry that cannot work is refused as POST /pxe/install is.",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetryRefused, ViewPath: installPath},
 			Example: `{}`,
 			Prepare: s.prepareRetry,

@@ -265,7 +265,7 @@ func (a *Agents) storeFeed(ctx context.Context, target pollTarget, feed siteagen
 			UPDATE site_agent SET error = NULL, seen_at = now(), version = @version,
 				free_bytes = @free_bytes, total_bytes = @total_bytes, started_at = @started_at,
 				history = @history, number = @number::bigint, reports = (@reports::text[] || reports)[1:@max_reports],
-				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url,
+				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url, dhcp = @dhcp,
 				heard_at = CASE WHEN @number::bigint >= @last::bigint THEN now() ELSE heard_at END
 			WHERE kind = @kind AND id = @id`,
 			pgx.StrictNamedArgs{
@@ -273,7 +273,7 @@ func (a *Agents) storeFeed(ctx context.Context, target pollTarget, feed siteagen
 				"free_bytes": health.FreeBytes, "total_bytes": health.TotalBytes, "started_at": health.StartedAt,
 				"history": next.History, "number": next.Number, "last": feed.Last,
 				"reports": reports, "max_reports": maxReports,
-				"machines_url": health.MachinesURL, "machines_ipv6_url": health.MachinesIPv6URL,
+				"machines_url": health.MachinesURL, "machines_ipv6_url": health.MachinesIPv6URL, "dhcp": health.DHCP,
 			},
 		)
 		if err != nil {

@@ -65,6 +65,13 @@ func (c *Client) GetFeed(ctx context.Context, after int64) (f Feed, err error) {
 	return f, c.call(ctx, http.MethodGet, "/v1/feed?after="+strconv.FormatInt(after, 10), nil, &f)
 }
 
+// FindMissing returns those of some files that the agent lacks. An agent of an earlier version refuses with 404.
+func (c *Client) FindMissing(ctx context.Context, paths []string) ([]string, error) {
+	var missing Missing
+	err := c.call(ctx, http.MethodPost, "/v1/missing", MissingRequest{paths}, &missing)
+	return missing.Paths, err
+}
+
 // Grant lets a caller read the agent's files with a token, until the grant expires.
 func (c *Client) Grant(ctx context.Context, g Grant) error {
 	return c.call(ctx, http.MethodPost, "/v1/grant", g, nil)

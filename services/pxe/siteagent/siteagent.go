@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -78,7 +80,54 @@ type Health struct {
 	MachinesURL string `json:"machines_url,omitempty"`
 	// MachinesIPv6URL is the base URL for machines without IPv4, or empty.
 	MachinesIPv6URL string `json:"machines_ipv6_url,omitempty"`
+	// DHCP is nil for an agent of an earlier version, which does not report it.
+	DHCP *DHCPHealth `json:"dhcp,omitempty"`
 }
+
+// DHCPHealth describes what an agent offers to machines that boot.
+type DHCPHealth struct {
+	Mode DHCPMode `json:"mode,omitempty"` // empty: the agent serves no DHCP
+	// Networks are the networks of the agent's interface. They are empty if machines may be anywhere, as behind a relay.
+	Networks []netip.Prefix `json:"networks,omitempty"`
+	TFTP     bool           `json:"tftp,omitempty"`
+}
+
+// Serves reports whether machines with an address, such as 192.0.2.10/24, can get it from the agent.
+func (h *DHCPHealth) Serves(address string) bool {
+	p, err := netip.ParsePrefix(address)
+	return err == nil && (len(h.Networks) == 0 || slices.ContainsFunc(h.Networks, func(n netip.Prefix) bool { return n.Contains(p.Addr()) }))
+}
+
+// DHCPMode says what an agent offers by DHCP.
+type DHCPMode string
+
+// The modes. An authoritative server offers addresses, and a proxy leaves these to another DHCP server.
+const (
+	DHCPAuthoritative DHCPMode = "authoritative"
+	DHCPProxy         DHCPMode = "proxy"
+)
+
+// The bootloaders of an agent, for firmware that cannot load a boot script by itself.
+const (
+	BootloaderFolder = "local/boot/"
+	BootloaderBIOS   = BootloaderFolder + "undionly.kpxe"
+	BootloaderUEFI   = BootloaderFolder + "ipxe.efi"
+	// LocalBootUEFI finds an installed system on the disk, for firmware that does not go on after iPXE.
+	LocalBootUEFI = BootloaderFolder + "local.efi"
+)
+
+// MissingRequest asks which of some files an agent lacks, and Missing is the answer. A folder counts as a file.
+type MissingRequest struct {
+	Paths []string `json:"paths"` // at most MaxMissingPaths
+}
+
+// Missing are the files that an agent lacks.
+type Missing struct {
+	Paths []string `json:"paths"`
+}
+
+// MaxMissingPaths is the largest number of files in a MissingRequest.
+const MaxMissingPaths = 100
 
 // Entry is an entry of an agent's feed.
 type Entry struct {

@@ -4,104 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/netip"
-	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ironplane/ironplane/pkg/auth/guard"
-	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
-	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
-// renderRequest is a request to preview a profile.
-type renderRequest struct {
-	ID   int64 `path:"*"`
-	Body rest.Body[renderBody]
-}
-
-// renderBody holds the machine to render a profile for, and the other values of its templates.
-type renderBody struct {
-	Host struct {
-		Hostname string     `json:"hostname" required:"create" max:"253" example:"web1.example.com"`
-		MAC      string     `json:"mac" required:"create" example:"52:54:00:12:34:56" doc:"The MAC address of the interface that the machine boots from."`
-		Firmware string     `json:"firmware" enum:"bios,uefi" example:"uefi" doc:"The firmware of the machine. The default is bios."`
-		Disk     string     `json:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"The disk to install on."`
-		IPv4     familyBody `json:"ipv4" doc:"The IPv4 address."`
-		IPv6     familyBody `json:"ipv6" doc:"The IPv6 address."`
-		DNS      string     `json:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
-	} `json:"host" doc:"The machine."`
-	SSHKeys string `json:"ssh_keys" max:"65536" doc:"The public SSH keys that may sign in as root, one per line."`
-	Client  struct {
-		Name  string `json:"name"`
-		Email string `json:"email"`
-	} `json:"client" doc:"The client that the machine belongs to."`
-	RenderFiles string            `json:"files" example:"http://files.fra1.example.net" doc:"The URL of the site's file server."`
-	Variables   map[string]string `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`
-	Earlier     []renderedBefore  `json:"earlier" open:"true" doc:"The files of an earlier response, to compare with."`
-
-	machine script.Host
-}
-
-// familyBody is an address and its gateway.
-type familyBody struct {
-	Address string `json:"address" doc:"The address with its prefix length: 192.0.2.10/24."`
-	Gateway string `json:"gateway"`
-}
-
-// renderedBefore is a file of an earlier response. The API document names a component for this type.
-type renderedBefore struct {
+// RenderedBefore is a file of an earlier response. The API document names a component for this type.
+type RenderedBefore struct {
 	Kind string `json:"kind" doc:"The use of the template."`
 	ID   int64  `json:"id" doc:"The id of the template."`
 	Text string `json:"text" max:"1048576" trim:"false" doc:"The rendered text."`
-}
-
-// Resolve parses the machine.
-func (b *renderBody) Resolve(invalid *problem.Fields) {
-	macs := script.ParseMACs(invalid, "/host/mac", b.Host.MAC)
-	script.CheckHostname(invalid, b.Host.Hostname)
-	b.machine = script.NewHost(b.Host.Hostname, b.Host.Firmware, macs)
-	h := &b.machine
-	h.Disk = b.Host.Disk
-	h.IPv4 = b.Host.IPv4.read(invalid, "/host/ipv4", netip.Addr.Is4)
-	h.IPv6 = b.Host.IPv6.read(invalid, "/host/ipv6", netip.Addr.Is6)
-	if h.IP = h.IPv4.Address; h.IP == "" {
-		h.IP = h.IPv6.Address
-	}
-	h.Nameservers = script.ParseNameservers(invalid, b.Host.DNS)
-}
-
-// read parses an address and its gateway. isFamily reports whether an address has the right IP version.
-func (b familyBody) read(invalid *problem.Fields, pointer string, isFamily func(netip.Addr) bool) (f script.Family) {
-	if b.Address != "" {
-		p, err := netip.ParsePrefix(b.Address)
-		if err != nil || !isFamily(p.Addr()) {
-			invalid.Add(pointer+"/address", "invalid", "must be an address of this IP version with a prefix length, such as /24")
-			return f
-		}
-		f = script.NewFamily(p)
-	}
-	if b.Gateway != "" {
-		gateway, err := netip.ParseAddr(b.Gateway)
-		if err != nil || !isFamily(gateway) || f.Address == "" {
-			invalid.Add(pointer+"/gateway", "invalid", "must be an address of this IP version, and requires address")
-			return f
-		}
-		f.Gateway = gateway.String()
-	}
-	return f
-}
-
-// Rendering is a profile rendered for a machine.
-type Rendering struct {
-	RenderFiles []RenderedFile `json:"files" doc:"The rendered files."`
 }
 
 // RenderedFile is one rendered template.
@@ -114,48 +31,28 @@ type RenderedFile struct {
 	Difference string `json:"difference,omitempty" doc:"The difference to the file of this kind and id in earlier, in the format of diff -u."`
 }
 
-// render returns the route of previews.
-func (s *Profiles) render() rest.Route {
-	return rest.Read[renderRequest, Rendering]{
-		Method:    http.MethodPost,
-		Path:      "/pxe/profile/{profile_id}/render",
-		Guard:     guard.Has(permission.PXEInstalls),
-		Extension: true,
-		Name:      "renderProfile",
-		Summary:   "Preview a profile for a machine",
-		Doc:       "Renders all templates of the profile. Nothing is installed. Members that are not sent are empty.",
-		Do:        s.renderProfile,
-	}
-}
-
-// renderProfile renders a profile for a machine that need not exist.
-func (s *Profiles) renderProfile(ctx context.Context, req renderRequest) (r Rendering, err error) {
-	profile, err := profiles.Get(ctx, s.DB, req.ID)
+// Preview renders a profile for a machine that need not exist, with marks in place of secrets. It compares the files with earlier
+// ones.
+func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variables, earlier []RenderedBefore) ([]RenderedFile, error) {
+	p, err := profiles.Get(ctx, q, profile)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	body, err := req.Body.New()
+	v.Profile = script.Profile{ID: p.ID, Name: p.Name}
+	files, err := loadTemplates(ctx, q, &p)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	v := script.NewSample()
-	v.Host, v.Profile = body.machine, script.Profile{ID: profile.ID, Name: profile.Name}
-	v.Password, v.SSHKeys, v.Variables = secret.New(""), script.SplitLines(body.SSHKeys), script.NewVariables(body.Variables)
-	v.Client = script.Client{Name: body.Client.Name, Email: body.Client.Email}
-	v.URL.Files = strings.TrimSuffix(body.RenderFiles, "/")
-	r.RenderFiles, err = loadTemplates(ctx, s.DB, &profile)
-	if err != nil {
-		return r, err
-	}
-	for i := range r.RenderFiles {
-		r.RenderFiles[i].render(false, v)
-		for _, earlier := range body.Earlier {
-			if f := &r.RenderFiles[i]; earlier.Kind == f.Kind && earlier.ID == f.ID {
-				f.Difference = udiff.Unified("earlier", "now", earlier.Text, f.Text)
+	for i := range files {
+		f := &files[i]
+		f.render(false, v)
+		for _, before := range earlier {
+			if before.Kind == f.Kind && before.ID == f.ID {
+				f.Difference = udiff.Unified("earlier", "now", before.Text, f.Text)
 			}
 		}
 	}
-	return r, nil
+	return files, nil
 }
 
 // templateKind returns the kind of the file's template.

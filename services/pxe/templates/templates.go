@@ -34,7 +34,6 @@ func New(db *pg.DB, peers mesh.Peers) *Profiles {
 func (s *Profiles) Routes() []rest.Route {
 	return slices.Concat(
 		s.shareRoutes(),
-		[]rest.Route{s.render()},
 		s.profiles(),
 		s.bootScripts(),
 		s.preseeds(),

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/dhcp"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
@@ -24,7 +25,7 @@ import (
 
 // machineSettings returns the settings for booting machines.
 func (c *config) machineSettings() (s machine.Settings, err error) {
-	s.Discover, s.Pool = c.Discover, c.Pool
+	s.Discover, s.Pool, s.DHCP = c.Discover, c.Pool, c.dhcpHealth
 	if c.Machines == "" {
 		return s, nil
 	}
@@ -71,7 +72,7 @@ func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	machines, err := c.machineSettings()
 	s = dhcp.Settings{
 		Interface: c.Interface,
-		Proxy:     c.DHCP == "proxy",
+		Proxy:     c.DHCP == string(siteagent.DHCPProxy),
 		URL:       machines.URL,
 		IPv6:      c.IPv6,
 		IPv6URL:   machines.IPv6URL,
@@ -80,7 +81,7 @@ func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	switch {
 	case err != nil:
 		return s, err
-	case c.DHCP != "authoritative" && c.DHCP != "proxy":
+	case c.DHCP != string(siteagent.DHCPAuthoritative) && c.DHCP != string(siteagent.DHCPProxy):
 		return s, errors.New("IRONPLANE_AGENT_DHCP: must be authoritative or proxy")
 	case c.Interface == "":
 		return s, errors.New("IRONPLANE_AGENT_DHCP_INTERFACE: is required for DHCP")
@@ -95,6 +96,26 @@ func (c *config) dhcpSettings() (s dhcp.Settings, err error) {
 	}
 	s.Server = address.Addr()
 	return s, nil
+}
+
+// dhcpHealth describes DHCP and TFTP for the agent's health. Machines behind a relay, or with addresses of another DHCP server,
+// may be in any network.
+func (c *config) dhcpHealth() siteagent.DHCPHealth {
+	h := siteagent.DHCPHealth{Mode: siteagent.DHCPMode(c.DHCP), TFTP: c.TFTP != ""}
+	if h.Mode != siteagent.DHCPAuthoritative || len(c.Relays) > 0 {
+		return h
+	}
+	link, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return h
+	}
+	addresses, _ := link.Addrs() // without addresses there are no networks to compare with
+	for _, address := range addresses {
+		if network, err := netip.ParsePrefix(address.String()); err == nil && !network.Addr().IsLinkLocalUnicast() {
+			h.Networks = append(h.Networks, network.Masked())
+		}
+	}
+	return h
 }
 
 // serveBoot starts the TFTP and DHCP servers, for machines that do not run iPXE yet.
@@ -157,11 +178,10 @@ func (c *config) bootChecks() (checks []health.Check) {
 				return err
 			}},
 			health.Check{
-				Name:     "IRONPLANE_AGENT_FOLDER: has the bootloaders (see docs/do/netboot.md)",
-				Optional: true,
+				Name: "IRONPLANE_AGENT_FOLDER: has the bootloaders (see docs/do/netboot.md)",
 				Ask: func(context.Context) (err error) {
-					for _, name := range []string{"undionly.kpxe", "ipxe.efi", "local.efi"} {
-						_, missing := os.Stat(filepath.Join(c.Folder, "files", machine.Bootloaders, name))
+					for _, path := range []string{siteagent.BootloaderBIOS, siteagent.BootloaderUEFI, siteagent.LocalBootUEFI} {
+						_, missing := os.Stat(filepath.Join(c.Folder, "files", path))
 						err = errors.Join(err, missing)
 					}
 					return err

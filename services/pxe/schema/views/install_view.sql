@@ -12,7 +12,8 @@ SELECT i.id, i.version, i.host_hostname AS name, i.status, i.step, i.progress, i
 	i.host_entity_id, e.name AS host_entity_name, i.client_id, c.name AS client_name, i.dhcp_server_id, i.dhcp_server_name, i.file_server_id, i.file_server_name,
 	i.ssh_keys, i.variables, i.search,
 	(SELECT coalesce(jsonb_agg(jsonb_build_object('at', jsonb_build_object('unix', extract(epoch FROM q.at)::bigint), 'what', q.what, 'got', q.got, 'mac', q.mac, 'address', q.address)
-		ORDER BY q.n DESC), '[]') FROM install_request q WHERE q.install_id = i.id) AS requests
+		ORDER BY q.n DESC), '[]') FROM install_request q WHERE q.install_id = i.id) AS requests,
+	i.forced
 FROM install i
 JOIN ref e ON e.type = i.host_entity_type AND e.id = i.host_entity_id
 LEFT JOIN ref c ON c.type = i.client_type AND c.id = i.client_id

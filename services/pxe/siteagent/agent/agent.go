@@ -165,6 +165,10 @@ func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) bool {
 // health returns the agent's version, free space and URLs.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
+	var dhcp siteagent.DHCPHealth
+	if a.machines.DHCP != nil {
+		dhcp = a.machines.DHCP()
+	}
 	return siteagent.Health{
 		Version:         a.version,
 		StartedAt:       a.started,
@@ -172,6 +176,7 @@ func (a *Agent) health() (siteagent.Health, error) {
 		TotalBytes:      total,
 		MachinesURL:     a.machines.URL,
 		MachinesIPv6URL: a.machines.IPv6URL,
+		DHCP:            &dhcp,
 	}, err
 }
 

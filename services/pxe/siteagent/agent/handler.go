@@ -37,6 +37,7 @@ func (a *Agent) Handler() http.Handler {
 	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/health":            a.getHealth,
 		"GET /v1/feed":              a.getFeed,
+		"POST /v1/missing":          a.postMissing,
 		"POST /v1/grant":            a.postGrant,
 		"POST /v1/pull":             a.postPull,
 		"GET /v1/pull/{id}":         a.getPull,
@@ -165,6 +166,28 @@ func (a *Agent) getFeed(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	return writeJSON(w, found)
+}
+
+// postMissing responds with the requested files that the agent lacks.
+func (a *Agent) postMissing(w http.ResponseWriter, r *http.Request) error {
+	var request siteagent.MissingRequest
+	if err := readJSON(w, r, maxBundleBodySize, &request); err != nil {
+		return err
+	}
+	if len(request.Paths) > siteagent.MaxMissingPaths {
+		return problem.New(problem.Invalid, "A request may name at most %d files.", siteagent.MaxMissingPaths)
+	}
+	missing := siteagent.Missing{Paths: []string{}}
+	for _, path := range request.Paths {
+		exists, err := a.tree.Exists(path)
+		if err != nil {
+			return err
+		}
+		if !exists {
+			missing.Paths = append(missing.Paths, path)
+		}
+	}
+	return writeJSON(w, missing)
 }
 
 // postGrant adds or renews a grant.

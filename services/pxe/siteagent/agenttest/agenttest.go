@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,6 +33,8 @@ type BootAgent struct {
 	IsDown atomic.Bool // the control plane cannot reach the agent
 	Agent  *agent.Agent
 	Stop   func()
+	// DHCP is what the agent reports to offer. The default is an authoritative DHCP server for any network, and TFTP.
+	DHCP atomic.Pointer[siteagent.DHCPHealth]
 
 	key       secret.String
 	folder    string
@@ -42,6 +46,10 @@ type BootAgent struct {
 func NewBootAgent(t *testing.T, key string) *BootAgent {
 	t.Helper()
 	b := &BootAgent{T: t, key: secret.New(key), folder: t.TempDir()}
+	b.DHCP.Store(&siteagent.DHCPHealth{Mode: siteagent.DHCPAuthoritative, TFTP: true})
+	for _, path := range []string{siteagent.BootloaderBIOS, siteagent.BootloaderUEFI, siteagent.LocalBootUEFI, "linux"} {
+		b.WriteFile(path)
+	}
 	b.Start()
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.IsDown.Load() {
@@ -66,6 +74,23 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 	return b
 }
 
+// WriteFile creates a file of the agent.
+func (b *BootAgent) WriteFile(path string) {
+	b.Helper()
+	path = filepath.Join(b.folder, "files", path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("content"), 0o644)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// RemoveFile deletes a file of the agent.
+func (b *BootAgent) RemoveFile(path string) {
+	b.Helper()
+	if err := os.Remove(filepath.Join(b.folder, "files", path)); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // OnRequest calls do before the agent handles each request of the control plane.
 func (b *BootAgent) OnRequest(do func(r *http.Request, body string)) { b.onRequest.Store(&do) }
 
@@ -80,7 +105,9 @@ func (b *BootAgent) Start() {
 	if b.Agent, err = agent.New(
 		files,
 		b.key,
-		machine.Settings{URL: "http://10.1.0.1", Discover: true, Pool: pool},
+		machine.Settings{
+			URL: "http://10.1.0.1", Discover: true, Pool: pool, DHCP: func() siteagent.DHCPHealth { return *b.DHCP.Load() },
+		},
 		"1.2.3",
 		slog.New(slog.DiscardHandler),
 	); err != nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/machine"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) stri
 		s.Log.Warn("no bootloader for architecture", "mac", c.MAC, "architecture", uint16(architecture))
 		return ""
 	}
-	return machine.Bootloaders + name
+	return siteagent.BootloaderFolder + name
 }
 
 // scriptPath is the path of a machine's boot script for iPXE.

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-)
 
-// Bootloaders is the folder of the bootloaders in the agent's files.
-const Bootloaders = "local/boot/"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
 
 // localScript boots the machine's disk. With UEFI it starts a GRUB that looks for a system, because not every firmware continues with
 // the disk when iPXE exits.
@@ -21,7 +20,7 @@ exit 1
 :bios
 sanboot --no-describe --drive 0x80 ||
 exit
-`, url, Bootloaders)
+`, url, siteagent.BootloaderFolder)
 }
 
 // waitScript asks for a script again after 5 seconds.

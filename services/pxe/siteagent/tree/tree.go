@@ -213,6 +213,22 @@ func (t *Tree) Open(name string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
+// Exists reports whether there is a file or a folder with this name. A link, a pipe and the like count as nothing.
+func (t *Tree) Exists(name string) (bool, error) {
+	if siteagent.CheckPath(name) != nil {
+		return false, nil
+	}
+	err := t.checkFolder(path.Dir(name))
+	var info fs.FileInfo
+	if err == nil {
+		info, err = t.files.Lstat(name)
+	}
+	if err = asNotExist(err); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && (info.IsDir() || info.Mode().IsRegular()), err
+}
+
 // OpenHashed opens a file for reading, and returns its size and SHA-256.
 func (t *Tree) OpenHashed(ctx context.Context, name string) (*os.File, siteagent.File, error) {
 	file, info, err := t.Open(name)

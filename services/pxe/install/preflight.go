@@ -1,0 +1,317 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/rest/route"
+	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/template"
+	"github.com/ironplane/ironplane/services/pxe/site"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
+)
+
+// The codes of reasons why an install cannot work.
+const (
+	agentUnreachable = "agent_unreachable"
+	clientMismatch   = "client_mismatch"
+	fileMissing      = "file_missing"
+	noBootloader     = "no_bootloader"
+	noDHCP           = "no_dhcp"
+	noLogin          = "no_login"
+	variableMissing  = "variable_missing"
+)
+
+// forcible are the reasons that a caller may pass over.
+var forcible = []string{agentUnreachable, fileMissing, noBootloader, noDHCP, noLogin, variableMissing}
+
+// noDHCPServer is the text about an IP group without a DHCP server.
+const noDHCPServer = "is required because IP group %d (%s) has no DHCP server"
+
+const (
+	// silentAfter is how long after its last answer an agent counts as unreachable.
+	silentAfter = 5 * time.Minute
+	// maxMissingFiles is how many missing files of a file server are named.
+	maxMissingFiles = 10
+)
+
+// parseForce parses the codes of reasons that a caller passes over.
+func parseForce(text string) ([]string, error) {
+	codes := []string{}
+	for code := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !slices.Contains(forcible, code) {
+			var invalid problem.Fields
+			invalid.Add("?force", "unknown", "cannot be %.50q: there is %s", code, strings.Join(forcible, ", "))
+			return nil, route.InvalidQuery(invalid)
+		}
+		codes = append(codes, code)
+	}
+	return codes, nil
+}
+
+// without returns the reasons whose codes the caller does not pass over, and the codes that were passed over.
+func without(reasons problem.Fields, forced []string) (left problem.Fields, passed []string) {
+	passed = []string{}
+	for _, reason := range reasons {
+		if slices.Contains(forced, reason.Code) {
+			passed = append(passed, reason.Code)
+			continue
+		}
+		left = append(left, reason)
+	}
+	slices.Sort(passed)
+	return left, slices.Compact(passed)
+}
+
+// preflight finds the reasons why an install cannot work.
+type preflight struct {
+	*Installs
+	install    *Install
+	entity     *machineEntity
+	dhcpServer *rest.RefID
+	// hasPassword reports whether the caller chose the password.
+	hasPassword bool
+
+	agents  []reportedAgent
+	reasons problem.Fields
+}
+
+// reportedAgent is an agent of the machine's site, as its last report has it.
+type reportedAgent struct {
+	Kind        site.Kind
+	ID          int64
+	Name        string
+	IsKnown     bool // it answered at least once
+	IsSilent    bool // its last answer is older than silentAfter
+	MachinesURL string
+	IPv6URL     string
+	DHCP        *siteagent.DHCPHealth
+}
+
+// String returns the server's kind, id and name, for callers.
+func (a *reportedAgent) String() string {
+	noun := "DHCP server"
+	if a.Kind == site.FileServer {
+		noun = "file server"
+	}
+	return fmt.Sprintf("%s %d (%s)", noun, a.ID, a.Name)
+}
+
+// findReasons returns all reasons, with a code for each.
+func (p *preflight) findReasons(ctx context.Context) (problem.Fields, error) {
+	if err := p.loadAgents(ctx); err != nil {
+		return nil, err
+	}
+	if group := &p.entity.Group; p.dhcpServer == nil && group.ID != 0 {
+		p.add("/dhcp_server", "required", noDHCPServer, group.ID, group.Name)
+	}
+	p.checkOwner()
+	for i := range p.agents {
+		p.checkReport(&p.agents[i])
+	}
+	needs, err := templates.FindNeeds(ctx, p.DB, p.install.Profile.ID, p.variables())
+	if err != nil {
+		return nil, err
+	}
+	p.checkLogin(needs)
+	p.checkVariables(needs)
+	return p.reasons, p.checkFiles(ctx, needs.Files)
+}
+
+// add adds a reason. Several may concern one member.
+func (p *preflight) add(pointer, code, format string, args ...any) {
+	p.reasons = append(p.reasons, problem.Field{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)})
+}
+
+// variables returns the variables of the install's templates, with sample addresses of its site.
+func (p *preflight) variables() script.Variables {
+	sample := script.NewSample()
+	return p.install.templateVariables(
+		"http://boot.fra1.example.net", sample.URL.Files, sample.Client.Email, sample.Password, secret.New(template.Mark))
+}
+
+// loadAgents reads the last reports of the DHCP server and of the site's file servers.
+func (p *preflight) loadAgents(ctx context.Context) error {
+	rows, err := p.DB.Query(ctx, `
+		SELECT s.kind, s.id, s.name, a.seen_at IS NOT NULL, coalesce(a.seen_at < now() - $3::interval, true),
+			coalesce(a.machines_url, ''), coalesce(a.machines_ipv6_url, ''), a.dhcp
+		FROM (SELECT $4::text AS kind, id, name FROM dhcp_server WHERE id = $1
+			UNION ALL SELECT $5, id, name FROM file_server WHERE group_id = $2) s
+		LEFT JOIN site_agent a ON a.kind = s.kind AND a.id = s.id ORDER BY s.kind, s.id`,
+		p.dhcpServer, p.entity.Group.ID, silentAfter, site.DHCPServer, site.FileServer)
+	if err != nil {
+		return fmt.Errorf("read the reports of a site's agents: %w", err)
+	}
+	if p.agents, err = pgx.CollectRows(rows, pgx.RowToStructByPos[reportedAgent]); err != nil {
+		return fmt.Errorf("read the reports of a site's agents: %w", err)
+	}
+	return nil
+}
+
+// checkOwner adds a reason if the IP entity is not assigned to the install's client.
+func (p *preflight) checkOwner() {
+	client := p.install.Client
+	if client == nil || p.entity.Owner == nil || p.entity.Owner.ID == client.ID {
+		return
+	}
+	p.add("/client", clientMismatch, "does not own IP entity %d: assign the entity to the client first", p.install.Host.Entity.ID)
+}
+
+// checkReport adds the reasons in an agent's last report.
+func (p *preflight) checkReport(a *reportedAgent) {
+	pointer := map[site.Kind]string{site.DHCPServer: "/dhcp_server", site.FileServer: "/host/entity"}[a.Kind]
+	switch {
+	case !a.IsKnown:
+		p.add(pointer, agentUnreachable, "needs the agent of %s, which has not answered yet", a)
+	case a.IsSilent:
+		p.add(pointer, agentUnreachable, "needs the agent of %s, which has not answered for 5 minutes", a)
+	}
+	if a.Kind != site.DHCPServer || !a.IsKnown {
+		return
+	}
+	host := &p.install.Host
+	switch {
+	case a.MachinesURL == "":
+		p.add(pointer, noDHCP, "needs the agent of %s to serve machines: set IRONPLANE_AGENT_MACHINES_LISTEN there", a)
+	case a.DHCP == nil: // an agent of an earlier version does not report it
+	case a.DHCP.Mode == "":
+		p.add(pointer, noDHCP, "needs the agent of %s to serve DHCP: set IRONPLANE_AGENT_DHCP there", a)
+	case host.IPv4 != nil && !a.DHCP.Serves(host.IPv4.Address):
+		p.add(pointer, noDHCP, "needs DHCP for %s, and the agent of %s serves %s", host.IPv4.Address, a, strings.Join(networks(a.DHCP), ", "))
+	case host.IPv4 == nil && a.DHCP.Mode == siteagent.DHCPAuthoritative && a.IPv6URL == "":
+		p.add(pointer, noDHCP, "needs DHCPv6, and the agent of %s serves IPv4 only: set IRONPLANE_AGENT_DHCP_IPV6 there", a)
+	case host.Firmware == "bios" && !a.DHCP.TFTP:
+		p.add("/host/firmware", noBootloader, "needs TFTP: set IRONPLANE_AGENT_TFTP_LISTEN at the agent of %s", a)
+	}
+}
+
+// networks returns the networks that an agent serves as texts.
+func networks(h *siteagent.DHCPHealth) (texts []string) {
+	for _, network := range h.Networks {
+		texts = append(texts, network.String())
+	}
+	return texts
+}
+
+// checkLogin adds a reason if nobody could sign in to the installed machine. Templates that set neither a password nor keys are not
+// for machines to sign in to.
+func (p *preflight) checkLogin(needs templates.Needs) {
+	hasKeys := p.install.SSHKeys != ""
+	switch {
+	case needs.Password && p.hasPassword, needs.SSHKeys && hasKeys:
+	case needs.Password && needs.SSHKeys:
+		p.add("/password", noLogin, "is required unless there are ssh_keys: nobody could sign in to the machine")
+	case needs.Password:
+		p.add("/password", noLogin, "is required: the profile sets no SSH keys, so nobody could sign in to the machine")
+	case needs.SSHKeys:
+		p.add("/ssh_keys", noLogin, "is required: the profile sets no password, so nobody could sign in to the machine")
+	}
+}
+
+// checkVariables adds a reason for each variable that a template uses without a default, and that the install lacks.
+func (p *preflight) checkVariables(needs templates.Needs) {
+	for _, template := range slices.Sorted(maps.Keys(needs.Variables)) {
+		for _, name := range needs.Variables[template] {
+			if _, ok := p.install.Variables[name]; !ok {
+				p.add("/variables", variableMissing, "must have %s, which %s uses without a default", name, template)
+			}
+		}
+	}
+}
+
+// checkFiles asks the site's agents for the bootloaders and for the files of the boot script. It skips an agent that does not
+// answer, because the last report already says so.
+func (p *preflight) checkFiles(ctx context.Context, files []string) error {
+	ctx, cancel := p.Peers.Limit(ctx, askTimeout)
+	defer cancel()
+	hasFileServer := slices.ContainsFunc(p.agents, func(a reportedAgent) bool { return a.Kind == site.FileServer })
+	for i := range p.agents {
+		a := &p.agents[i]
+		if a.Kind == site.DHCPServer && a.IsKnown && a.DHCP != nil && a.DHCP.Mode != "" {
+			bootloaders := map[string][]string{
+				"bios": {siteagent.BootloaderBIOS}, "uefi": {siteagent.BootloaderUEFI, siteagent.LocalBootUEFI},
+			}[p.install.Host.Firmware]
+			for _, path := range p.findMissing(ctx, a, bootloaders) {
+				p.add("/host/firmware", noBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
+			}
+		}
+		if a.Kind == site.DHCPServer && hasFileServer {
+			continue
+		}
+		missing := p.findMissing(ctx, a, files[:min(len(files), siteagent.MaxMissingPaths)])
+		for _, path := range missing[:min(len(missing), maxMissingFiles)] {
+			if err := p.addMissingFile(ctx, a, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findMissing returns the files that an agent lacks, or none if it does not answer.
+func (p *preflight) findMissing(ctx context.Context, a *reportedAgent, paths []string) []string {
+	if len(paths) == 0 || a.IsSilent {
+		return nil
+	}
+	agent, err := p.OpenAgent(ctx, a.Kind, a.ID)
+	if err != nil {
+		return nil
+	}
+	defer agent.Close()
+	missing, err := agent.FindMissing(ctx, paths)
+	if err != nil {
+		return nil
+	}
+	return missing
+}
+
+// addMissingFile adds the reason that a file server lacks a file, and says how it gets there.
+func (p *preflight) addMissingFile(ctx context.Context, a *reportedAgent, path string) error {
+	var root *int64
+	err := p.DB.QueryRow(ctx, `
+		WITH RECURSIVE above AS (
+			SELECT id, parent_id FROM file_server WHERE id = $1 AND $2
+			UNION SELECT f.id, f.parent_id FROM file_server f JOIN above a ON f.id = a.parent_id)
+		SELECT id FROM above WHERE parent_id IS NULL AND EXISTS (SELECT FROM stored_file WHERE path = $3 OR starts_with(path, $3 || '/'))`,
+		a.ID, a.Kind == site.FileServer, path).Scan(&root)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("find a missing file in the store: %w", err)
+	}
+	if root != nil {
+		p.add("/profile", fileMissing, "needs %s, which %s lacks: sync it with POST /pxe/file/%d/child/sync", path, a, *root)
+		return nil
+	}
+	folder, _, _ := strings.Cut(path, "/")
+	p.add("/profile", fileMissing, "needs %s, which %s lacks: import an ISO into the folder %s, or put the file there", path, a, folder)
+	return nil
+}
+
+// asInstall returns the install that the body creates, without what only the database knows.
+func (b *installBody) asInstall() *Install {
+	i := &Install{Variables: b.Variables}
+	i.Profile.ID, i.Profile.Name, i.SSHKeys = int64(b.Profile), b.ProfileName, b.SSHKeys
+	h := &i.Host
+	h.MACs, h.Hostname, h.Nameservers, h.Disk, h.Firmware = b.Host.MACs, b.Host.Hostname, b.Host.DNS, b.Host.Disk, b.Host.Firmware
+	h.Entity.ID = int64(b.Host.Entity)
+	if b.Host.IPv4Address != nil {
+		h.IPv4 = &InstallAddress{*b.Host.IPv4Address, b.Host.IPv4Gateway}
+	}
+	if b.Host.IPv6Address != nil {
+		h.IPv6 = &InstallAddress{*b.Host.IPv6Address, b.Host.IPv6Gateway}
+	}
+	if b.Client != nil {
+		i.Client = &rest.Ref{ID: int64(*b.Client)}
+	}
+	return i
+}

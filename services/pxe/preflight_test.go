@@ -1,0 +1,172 @@
+package pxe_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/pkg/testkit/neighbours"
+	"github.com/ironplane/ironplane/services/pxe/install"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
+)
+
+// preflightCase is a reason why an install cannot work, and how it goes away.
+type preflightCase struct {
+	name          string
+	begin, mend   func()
+	broken, whole string // the members of the body that are added, while it is refused and after
+	want          []string
+	says          string
+}
+
+// machineBody returns the body of an install of a new machine, whose IP entity belongs to a client (0: none).
+func (b *bootSite) machineBody(owner int64, more string) string {
+	b.Helper()
+	b.macs++
+	m := target{mac: fmt.Sprintf("52:54:00:00:00:%02x", b.macs), address: fmt.Sprintf("10.1.0.%d", b.macs+1), entity: int64(b.macs)}
+	b.Network.SetMachine(neighbours.Machine{Entity: m.entity, Address: m.address, Gateway: "10.1.0.254",
+		Group: b.group, GroupName: "Berlin", DHCPServer: b.dhcp, Owner: owner})
+	return fmt.Sprintf(`{"profile": %d, "host": {"macs": [%q], "entity": %d}%s}`, b.profile, m.mac, m.entity, more)
+}
+
+// setDHCP makes the agent report what it offers, and waits until the service has read it.
+func (b *bootSite) setDHCP(offer siteagent.DHCPHealth) {
+	b.Helper()
+	b.agent.DHCP.Store(&offer)
+	b.waitFor("the agent's report has arrived", "SELECT dhcp = $1 FROM site_agent WHERE kind = 'pxe/dhcp'", &offer)
+}
+
+// waitFor waits until a query returns true.
+func (b *bootSite) waitFor(condition, query string, args ...any) {
+	b.Helper()
+	testkit.Eventually(b.T, condition, func() (ok bool) {
+		if err := b.DB.QueryRow(b.Context(), query, args...).Scan(&ok); err != nil {
+			b.Fatal(err)
+		}
+		return ok
+	})
+}
+
+// preflightCases returns all reasons.
+func (b *bootSite) preflightCases() []preflightCase {
+	const password = `, "password": "a long walk in the rain"`
+	offer := *b.agent.DHCP.Load()
+	remove := func(path string) preflightCase {
+		return preflightCase{begin: func() { b.agent.RemoveFile(path) }, mend: func() { b.agent.WriteFile(path) }, broken: password}
+	}
+	reports := func(broken siteagent.DHCPHealth) preflightCase {
+		return preflightCase{begin: func() { b.setDHCP(broken) }, mend: func() { b.setDHCP(offer) }, broken: password}
+	}
+	named := func(name string, c preflightCase, says string, want ...string) preflightCase {
+		c.name, c.says, c.want = name, says, want
+		return c
+	}
+	elsewhere := siteagent.DHCPHealth{Mode: siteagent.DHCPAuthoritative, TFTP: true,
+		Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+	return []preflightCase{
+		named("a file of the boot script", remove("linux"),
+			fmt.Sprintf("needs linux, which file server %d (files) lacks", b.fileServer), "/profile", "file_missing"),
+		named("the bootloader", remove(siteagent.BootloaderBIOS), "needs local/boot/undionly.kpxe", "/host/firmware", "no_bootloader"),
+		named("no DHCP", reports(siteagent.DHCPHealth{}), "IRONPLANE_AGENT_DHCP", "/dhcp_server", "no_dhcp"),
+		named("DHCP for another network", reports(elsewhere), "serves 198.51.100.0/24", "/dhcp_server", "no_dhcp"),
+		named("no TFTP", reports(siteagent.DHCPHealth{Mode: siteagent.DHCPAuthoritative}),
+			"IRONPLANE_AGENT_TFTP_LISTEN", "/host/firmware", "no_bootloader"),
+		named("no password", preflightCase{whole: password}, "nobody could sign in", "/password", "no_login"),
+		named("a silent agent", preflightCase{broken: password, begin: func() {
+			b.agent.IsDown.Store(true)
+			b.waitFor("the agents' failure is noted", "SELECT bool_and(error IS NOT NULL) FROM site_agent")
+			testkit.Execute(b.T, b.DB, "UPDATE site_agent SET seen_at = now() - interval '6 minutes'")
+		}, mend: func() {
+			b.agent.IsDown.Store(false)
+			testkit.Execute(b.T, b.DB, "UPDATE site_agent SET asked_at = now() - interval '1 hour'")
+			b.waitFor("the agents have answered", "SELECT bool_and(seen_at > now() - interval '1 minute') FROM site_agent")
+		}}, "has not answered for 5 minutes", "/dhcp_server", "agent_unreachable", "/host/entity", "agent_unreachable"),
+	}
+}
+
+// An install that cannot work is refused with the reason. The same install succeeds once the reason is gone.
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	for _, one := range b.preflightCases() {
+		if one.begin != nil {
+			one.begin()
+		}
+		body := b.machineBody(0, one.broken)
+		refused := b.Do("POST", "/pxe/install", body)
+		refused.WantErrors(one.want...)
+		if !strings.Contains(refused.Text, one.says) {
+			t.Errorf("%s: got %s, want %s in it", one.name, refused.Text, one.says)
+		}
+		b.wantReasons(one.name, body, one.want)
+		if one.mend != nil {
+			one.mend()
+		}
+		if one.whole != "" {
+			body = strings.TrimSuffix(body, "}") + one.whole + "}"
+		}
+		b.wantReasons(one.name+", mended", body, nil)
+		b.Do("POST", "/pxe/install", body).Want(200)
+	}
+}
+
+// wantReasons previews an install, which has these pointers and codes as reasons.
+func (b *bootSite) wantReasons(name, body string, want []string) {
+	b.Helper()
+	var got []string
+	rendering := testkit.Decode[install.Rendering](b.Do("POST", path("/pxe/profile/%d/render", b.profile), body).Want(200))
+	for _, reason := range rendering.Reasons {
+		got = append(got, reason.Pointer, reason.Code)
+	}
+	if !slices.Equal(got, want) {
+		b.Errorf("%s: the preview has the reasons %q, want %q", name, got, want)
+	}
+}
+
+// A template that uses a variable without a default needs it.
+func TestPreflightOfVariables(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	preseed := b.create("/pxe/preseed", map[string]any{"name": "key", "body": `{{value "product_key" .Variables}} {{quote .Password}}`})
+	b.Do("PATCH", path("/pxe/profile/%d", b.profile), map[string]any{"preseed": preseed}).Want(200)
+	const password = `, "password": "a long walk in the rain"`
+	refused := b.Do("POST", "/pxe/install", b.machineBody(0, password))
+	refused.WantErrors("/variables", "variable_missing")
+	want := fmt.Sprintf("must have product_key, which preseed %d (key) uses without a default", preseed)
+	if !strings.Contains(refused.Text, want) {
+		t.Errorf("got %s, want %s in it", refused.Text, want)
+	}
+	b.Do("POST", "/pxe/install", b.machineBody(0, password+`, "variables": {"product_key": "x"}`)).Want(200)
+}
+
+// A caller may pass over reasons, except that the address belongs to somebody else. The log shows what was passed over.
+func TestForcedInstall(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	b.agent.RemoveFile("linux")
+	b.Do("POST", "/pxe/install?force=no_login", b.machineBody(0, "")).WantErrors("/profile", "file_missing")
+	forced := b.Do("POST", "/pxe/install?force=no_login,file_missing,no_dhcp", b.machineBody(0, "")).Want(200)
+	want := `"forced":["file_missing","no_login"]`
+	if !strings.Contains(forced.Text, want) {
+		t.Errorf("got %s, want %s in it", forced.Text, want)
+	}
+	var isLogged bool
+	if err := b.DB.QueryRow(t.Context(), `SELECT after @> '{"forced": ["file_missing", "no_login"]}' FROM change
+		WHERE type = 'pxe.install.created' ORDER BY id DESC LIMIT 1`).Scan(&isLogged); err != nil || !isLogged {
+		t.Errorf("got a record with the reasons: %v (%v), want true", isLogged, err)
+	}
+	at := path("/pxe/install/%d", forced.ID())
+	b.Do("POST", at+"/cancel", nil).Want(200)
+	b.Do("POST", at+"/retry", `{}`).WantErrors("/password", "no_login", "/profile", "file_missing")
+	b.Do("POST", at+"/retry?force=file_missing", `{"password": "a long walk in the rain"}`).Want(200)
+
+	foreign := b.machineBody(6, fmt.Sprintf(`, "password": "a long walk in the rain", "client": %d`, b.client))
+	b.Do("POST", "/pxe/install?force=file_missing", foreign).WantErrors("/client", "client_mismatch")
+	b.Do("POST", "/pxe/install?force=client_mismatch", foreign).
+		WantDetail(problem.BadRequest, `The query is invalid: force cannot be "client_mismatch": there is agent_unreachable, file_missing, `+
+			`no_bootloader, no_dhcp, no_login, variable_missing.`)
+}
