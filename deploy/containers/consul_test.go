@@ -92,8 +92,10 @@ func (a *agent) open() (*consul.Agent, *atomic.Int64) {
 	return opened, requests
 }
 
+// stop stops Consul. Another container may get its address, so nothing is sent there until Consul runs again.
 func (a *agent) stop() {
 	a.t.Helper()
+	a.address.Store(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})
 	if err := a.container.Stop(a.t.Context(), nil); err != nil {
 		a.t.Fatal(err)
 	}

@@ -2752,15 +2752,6 @@ type CreateEmailTemplateBody struct {
 	Type *string `json:"type,omitempty"`
 }
 
-// CreateFamilyBody defines model for CreateFamilyBody.
-type CreateFamilyBody struct {
-	// Address The address with its prefix length: 192.0.2.10/24.
-	Address *string `json:"address,omitempty"`
-
-	// Gateway The address of the default gateway.
-	Gateway *string `json:"gateway,omitempty"`
-}
-
 // CreateFieldBody defines model for CreateFieldBody.
 type CreateFieldBody struct {
 	// Default the value of items that have none of their own
@@ -4159,10 +4150,13 @@ type Install struct {
 	DHCPServer Ref       `json:"dhcp_server"`
 
 	// Error Why the install failed: the installer's report, or the stage that took too long.
-	Error      *string     `json:"error,omitempty"`
-	FileServer *Ref        `json:"file_server,omitempty"`
-	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
-	Host       InstallHost `json:"host"`
+	Error      *string    `json:"error,omitempty"`
+	FileServer *Ref       `json:"file_server,omitempty"`
+	FinishedAt *Timestamp `json:"finished_at,omitempty"`
+
+	// Forced The codes of the reasons against the install that the caller passed over. Left out if there are none, and for clients.
+	Forced *[]string   `json:"forced,omitempty"`
+	Host   InstallHost `json:"host"`
 
 	// ID The item's id.
 	//
@@ -5035,16 +5029,23 @@ type Removed struct {
 
 // RenderProfileBody defines model for RenderProfileBody.
 type RenderProfileBody struct {
-	Client *RenderProfileBodyClient `json:"client,omitempty"`
+	// Client A reference to an item. The id alone, as a number, is accepted too.
+	Client *RefBody `json:"client,omitempty"`
+
+	// DHCPServer A reference to an item. The id alone, as a number, is accepted too.
+	DHCPServer *RefBody `json:"dhcp_server,omitempty"`
 
 	// Earlier The files of an earlier response, to compare with.
-	Earlier *[]RenderedBefore `json:"earlier,omitempty"`
+	Earlier *[]RenderedBefore      `json:"earlier,omitempty"`
+	Host    *RenderProfileBodyHost `json:"host,omitempty"`
 
-	// Files The URL of the site's file server.
+	// Password The password of root, or of Administrator on Windows. The files show a mark in its place.
 	//
-	// Examples: http://files.fra1.example.net
-	Files *string               `json:"files,omitempty"`
-	Host  RenderProfileBodyHost `json:"host"`
+	// Examples: a long walk in the rain
+	Password *string `json:"password,omitempty"`
+
+	// Profile A reference to an item. The id alone, as a number, is accepted too.
+	Profile *RefBody `json:"profile,omitempty"`
 
 	// SSHKeys The public SSH keys that may sign in as root, one per line.
 	SSHKeys *string `json:"ssh_keys,omitempty"`
@@ -5055,15 +5056,6 @@ type RenderProfileBody struct {
 	Variables *map[string]string `json:"variables,omitempty"`
 }
 
-// RenderProfileBodyClient defines model for RenderProfileBodyClient.
-type RenderProfileBodyClient struct {
-	// Email The email address.
-	Email *string `json:"email,omitempty"`
-
-	// Name The item's name.
-	Name *string `json:"name,omitempty"`
-}
-
 // RenderProfileBodyHost defines model for RenderProfileBodyHost.
 type RenderProfileBodyHost struct {
 	// Disk The disk to install on.
@@ -5071,22 +5063,23 @@ type RenderProfileBodyHost struct {
 	// Examples: /dev/sda
 	Disk *string `json:"disk,omitempty"`
 
+	// Entity A reference to an item. The id alone, as a number, is accepted too.
+	Entity *RefBody `json:"entity,omitempty"`
+
 	// Firmware The firmware of the machine. The default is bios.
 	//
 	// Examples: uefi
 	Firmware *RenderProfileBodyHostFirmware `json:"firmware,omitempty"`
 
-	// Hostname The host name.
+	// Hostname The host name. The default is made from the address.
 	//
 	// Examples: web1.example.com
-	Hostname string            `json:"hostname"`
-	Ipv4     *CreateFamilyBody `json:"ipv4,omitempty"`
-	Ipv6     *CreateFamilyBody `json:"ipv6,omitempty"`
+	Hostname *string `json:"hostname,omitempty"`
 
-	// Mac The MAC address of the interface that the machine boots from.
+	// Macs The MAC addresses of the machine, up to 16. It boots from the first. The default is a sample.
 	//
-	// Examples: 52:54:00:12:34:56
-	Mac string `json:"mac"`
+	// Examples: ["52:54:00:12:34:56"]
+	Macs *[]string `json:"macs,omitempty"`
 
 	// Nameservers The addresses of the name servers, separated by spaces.
 	//
@@ -5157,6 +5150,9 @@ type RenderedFileKind string
 type Rendering struct {
 	// Files The rendered files.
 	Files []RenderedFile `json:"files"`
+
+	// Reasons Why an install with this body would be refused.
+	Reasons []Field `json:"reasons"`
 }
 
 // ReplayWebhookBody defines model for ReplayWebhookBody.
@@ -8698,6 +8694,9 @@ type ListInstallsParamsStatus string
 
 // CreateInstallParams defines parameters for CreateInstall.
 type CreateInstallParams struct {
+	// Force The codes of reasons to pass over, separated by commas.
+	Force *string `form:"force,omitempty" json:"force,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8719,6 +8718,9 @@ type CancelInstallParams struct {
 
 // RetryInstallParams defines parameters for RetryInstall.
 type RetryInstallParams struct {
+	// Force The codes of reasons to pass over, separated by commas.
+	Force *string `form:"force,omitempty" json:"force,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -11511,7 +11513,7 @@ type ClientInterface interface {
 
 	// CreateInstallWithBody Create an install
 	//
-	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11520,7 +11522,7 @@ type ClientInterface interface {
 
 	// CreateInstall Create an install
 	//
-	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11550,7 +11552,7 @@ type ClientInterface interface {
 
 	// RetryInstallWithBody Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11559,7 +11561,7 @@ type ClientInterface interface {
 
 	// RetryInstall Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11812,18 +11814,18 @@ type ClientInterface interface {
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfile(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RenderProfileWithBody Preview a profile for a machine
+	// RenderProfileWithBody Preview an install with a profile
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+	// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfileWithBody(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RenderProfile Preview a profile for a machine
+	// RenderProfile Preview an install with a profile
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+	// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -16227,7 +16229,7 @@ func (c *Caller) ListInstalls(ctx context.Context, params *ListInstallsParams, r
 
 // CreateInstallWithBody Create an install
 //
-// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16246,7 +16248,7 @@ func (c *Caller) CreateInstallWithBody(ctx context.Context, params *CreateInstal
 
 // CreateInstall Create an install
 //
-// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16316,7 +16318,7 @@ func (c *Caller) CancelInstall(ctx context.Context, installID int64, params *Can
 
 // RetryInstallWithBody Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16335,7 +16337,7 @@ func (c *Caller) RetryInstallWithBody(ctx context.Context, installID int64, para
 
 // RetryInstall Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16898,9 +16900,9 @@ func (c *Caller) ExportProfile(ctx context.Context, profileID int64, reqEditors 
 	return c.Client.Do(req)
 }
 
-// RenderProfileWithBody Preview a profile for a machine
+// RenderProfileWithBody Preview an install with a profile
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16917,9 +16919,9 @@ func (c *Caller) RenderProfileWithBody(ctx context.Context, profileID int64, par
 	return c.Client.Do(req)
 }
 
-// RenderProfile Preview a profile for a machine
+// RenderProfile Preview an install with a profile
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -29559,6 +29561,33 @@ func NewCreateInstallRequestWithBody(server string, params *CreateInstallParams,
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Force != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", *params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -29778,6 +29807,33 @@ func NewRetryInstallRequestWithBody(server string, installID int64, params *Retr
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Force != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", *params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -35271,7 +35327,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateInstallWithBodyWithResponse Create an install
 	//
-	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35280,7 +35336,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateInstallWithResponse Create an install
 	//
-	// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35316,7 +35372,7 @@ type ClientWithResponsesInterface interface {
 
 	// RetryInstallWithBodyWithResponse Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35325,7 +35381,7 @@ type ClientWithResponsesInterface interface {
 
 	// RetryInstallWithResponse Retry an install
 	//
-	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35602,18 +35658,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /pxe/profile/{profile_id}/export (the `ExportProfile` operationId).
 	ExportProfileWithResponse(ctx context.Context, profileID int64, reqEditors ...RequestEditorFn) (*ExportProfileResponse, error)
 
-	// RenderProfileWithBodyWithResponse Preview a profile for a machine
+	// RenderProfileWithBodyWithResponse Preview an install with a profile
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+	// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfileWithBodyWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error)
 
-	// RenderProfileWithResponse Preview a profile for a machine
+	// RenderProfileWithResponse Preview an install with a profile
 	//
-	// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+	// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -47905,7 +47961,7 @@ func (c *ClientWithResponses) ListInstallsWithResponse(ctx context.Context, para
 
 // CreateInstallWithBodyWithResponse Create an install
 //
-// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47920,7 +47976,7 @@ func (c *ClientWithResponses) CreateInstallWithBodyWithResponse(ctx context.Cont
 
 // CreateInstallWithResponse Create an install
 //
-// Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// An install that cannot work is refused with status 422 and all reasons. The code of each says which: agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. The parameter force passes over all of these except client_mismatch. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47980,7 +48036,7 @@ func (c *ClientWithResponses) CancelInstallWithResponse(ctx context.Context, ins
 
 // RetryInstallWithBodyWithResponse Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47995,7 +48051,7 @@ func (c *ClientWithResponses) RetryInstallWithBodyWithResponse(ctx context.Conte
 
 // RetryInstallWithResponse Retry an install
 //
-// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Starts an install that has ended again, with its original request and the present profile. The machine has to boot from the network again. A retry that cannot work is refused as POST /pxe/install is. Needs the permission `pxe.installs write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48458,9 +48514,9 @@ func (c *ClientWithResponses) ExportProfileWithResponse(ctx context.Context, pro
 	return ParseExportProfileResponse(rsp)
 }
 
-// RenderProfileWithBodyWithResponse Preview a profile for a machine
+// RenderProfileWithBodyWithResponse Preview an install with a profile
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48473,9 +48529,9 @@ func (c *ClientWithResponses) RenderProfileWithBodyWithResponse(ctx context.Cont
 	return ParseRenderProfileResponse(rsp)
 }
 
-// RenderProfileWithResponse Preview a profile for a machine
+// RenderProfileWithResponse Preview an install with a profile
 //
-// Renders all templates of the profile. Nothing is installed. Members that are not sent are empty. Needs the permission `pxe.installs write`.
+// Takes the body of POST /pxe/install, and installs nothing. It renders all templates of the profile, and lists the reasons why the install would be refused. Every member may be missing. Needs the permission `pxe.installs write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

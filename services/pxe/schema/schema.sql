@@ -178,6 +178,7 @@ CREATE TABLE install (
 	address_left boolean NOT NULL DEFAULT false,
 	leaving boolean NOT NULL DEFAULT false,
 	told_at timestamp with time zone,
+	forced text[] NOT NULL DEFAULT '{}'[],
 	CONSTRAINT install_pkey PRIMARY KEY (id),
 	CONSTRAINT install_status_check CHECK (status = ANY (ARRAY['waiting', 'booting', 'installing', 'installed', 'failed', 'cancelled'])),
 	CONSTRAINT install__client FOREIGN KEY (client_type, client_id) REFERENCES ref(type, id),
@@ -366,6 +367,7 @@ CREATE TABLE site_agent (
 	pushed bigint NOT NULL DEFAULT 0,
 	pushed_at timestamp with time zone NOT NULL DEFAULT '-infinity'::timestamp with time zone,
 	machines_ipv6_url text NOT NULL DEFAULT '',
+	dhcp jsonb,
 	CONSTRAINT site_agent_pkey PRIMARY KEY (kind, id)
 );
 CREATE INDEX site_agent_due ON site_agent (asked_at);
@@ -487,6 +489,7 @@ CREATE TABLE stored_prefix (
 --	variables jsonb
 --	search text
 --	requests jsonb
+--	forced text[]
 
 -- VIEW iso_edition_seen: schema/views/iso_edition_seen.sql
 --	id bigint
