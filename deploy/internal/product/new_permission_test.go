@@ -2,15 +2,16 @@ package product_test
 
 import (
 	"fmt"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/identity"
 	"github.com/ironplane/ironplane/services/identity/admin"
@@ -19,37 +20,49 @@ import (
 )
 
 // beforeSwitches leaves the schemas as a program does that knows neither the permission network.switches nor the table
-// known_grant. The table's migration and all later ones run again, and no set has the permission.
+// known_grant, once the table's migration has run. No set has the permission.
 func (i *installation) beforeSwitches() {
 	i.Helper()
 	i.stop()
-	sets := map[string][]string{identity.Name: {"admin.permissions", "api_key.bound"}, system.Name: {"integration.permissions"}}
-	each := func(statements func(service string) []string) {
-		for service := range sets {
-			db, err := pool.Open(i.Context(), i.urls[service].Reveal(), 1, nil)
-			if err != nil {
-				i.Fatal(err)
-			}
-			for _, sql := range statements(service) {
-				testkit.Execute(i, db.DB, sql)
-			}
-			db.Close()
+	for _, of := range []struct {
+		definition service.Definition
+		sets       []string
+	}{{identity.Definition, []string{"admin.permissions", "api_key.bound"}}, {system.Definition, []string{"integration.permissions"}}} {
+		db, err := pool.Open(i.Context(), i.urls[of.definition.Name].Reveal(), 1, nil)
+		if err != nil {
+			i.Fatal(err)
 		}
-	}
-	each(func(service string) (all []string) {
-		for _, set := range sets[service] {
+		for _, set := range of.sets {
 			table, column, _ := strings.Cut(set, ".")
-			all = append(all, fmt.Sprintf(
+			testkit.Execute(i, db.DB, fmt.Sprintf(
 				"UPDATE %s SET %[2]s = array_remove(array_remove(%[2]s, 'network.switches read'), 'network.switches write')", table, column))
 		}
-		return append(all, "DROP TABLE known_grant", "DROP TABLE IF EXISTS failed_login", `
-			DELETE FROM migration WHERE version_id >=
-				(SELECT substr(name, 1, 4)::bigint FROM migration_checksum WHERE name LIKE '%_known_grants.sql')`)
-	})
-	if err := product.Migrate(i.Context(), i.urls); err != nil {
-		i.Fatal(err)
+		testkit.Execute(i, db.DB, "DROP TABLE known_grant")
+		for _, sql := range knownGrantsMigration(i, of.definition.Migrations) {
+			testkit.Execute(i, db.DB, sql)
+		}
+		testkit.Execute(i, db.DB, "DELETE FROM known_grant WHERE name LIKE 'network.switches %'")
+		db.Close()
 	}
-	each(func(string) []string { return []string{"DELETE FROM known_grant WHERE name LIKE 'network.switches %'"} })
+}
+
+// knownGrantsMigration returns the statements of the migration that creates the table known_grant.
+func knownGrantsMigration(t testing.TB, migrations fs.FS) (statements []string) {
+	t.Helper()
+	files, err := fs.Glob(migrations, "migrations/*_known_grants.sql")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got the migrations %v and %v, want one", files, err)
+	}
+	text, err := fs.ReadFile(migrations, files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sql := range strings.SplitAfterSeq(strings.TrimSpace(string(text)), ";") {
+		if sql != "" {
+			statements = append(statements, sql)
+		}
+	}
+	return statements
 }
 
 // newHolder creates an admin with all permissions except without, and returns a client with its key.
