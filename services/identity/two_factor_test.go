@@ -326,36 +326,6 @@ func ownerID(t *testing.T, c *testkit.Client) (id int64) {
 	return id
 }
 
-// An account never has more than twenty open codes, however many logins come at the same time.
-func TestOpenCodes(t *testing.T) {
-	t.Parallel()
-	s, c := newFixture(t)
-	id := s.newPerson("admin", "often@example.com")
-	_, session := signIn(t, c, loginBody("admin", "often@example.com", password))
-	a, _ := secondfactor.NewVerifiedApp(t, s.DB, session)
-	testkit.Execute(t, s.DB, `INSERT INTO verify_code (owner_type, owner_id, auth_id, challenge, expires_at)
-		SELECT 'admin', $1, $2, sha256(n::text::bytea), now() + interval '10 minutes' FROM generate_series(1, 19) n`, id, a.ID)
-	var asked, refused atomic.Int32
-	var all sync.WaitGroup
-	for range lockout.MaxPerNameAndAddress {
-		all.Go(func() {
-			switch response := c.WithKey("").Do("POST", "/auth/key", loginBody("admin", "often@example.com", password)); response.Status {
-			case 200:
-				asked.Add(1)
-			case 429:
-				refused.Add(1)
-			default:
-				t.Errorf("got %d: %s, want 200 or 429", response.Status, response.Text)
-			}
-		})
-	}
-	all.Wait()
-	if asked.Load() != 1 || refused.Load() != lockout.MaxPerNameAndAddress-1 {
-		t.Errorf("got %d logins that ask for a code and %d refused, want 1 and %d",
-			asked.Load(), refused.Load(), lockout.MaxPerNameAndAddress-1)
-	}
-}
-
 // mailedCode waits for the nth code that was mailed to an address.
 func (s *fixture) mailedCode(address string, n int) string {
 	s.t.Helper()

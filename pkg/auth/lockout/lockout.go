@@ -26,7 +26,7 @@ const (
 	MaxPerAddress        = 50
 	MaxPerName           = 100
 	MaxFromDevices       = 50 // of all known devices of an account, within DeviceDuration
-	MaxCodes             = 20 // of an account's second factors, for all purposes together
+	MaxCodes             = 20 // of an account's second factors, for each way to ask for them
 )
 
 // Guess tells whose secret is guessed, and from where.
@@ -89,9 +89,10 @@ func (l *Lockouts) Try(ctx context.Context, g Guess, compare func() (right bool,
 	return l.try(ctx, g.counters(), "passwords", compare)
 }
 
-// TryCode does the same for codes of an account's second factors, whose caller already has the password.
-func (l *Lockouts) TryCode(ctx context.Context, account string, compare func() (right bool, err error)) (right bool, err error) {
-	return l.try(ctx, []counter{{"codes of " + account, MaxCodes, Duration, false}}, "codes", compare)
+// TryCode does the same for codes of second factors, whose caller already has the password. name is of the account, and of the way
+// to ask for them.
+func (l *Lockouts) TryCode(ctx context.Context, name string, compare func() (right bool, err error)) (right bool, err error) {
+	return l.try(ctx, []counter{{"codes of " + name, MaxCodes, Duration, false}}, "codes", compare)
 }
 
 func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compare func() (right bool, err error)) (right bool, err error) {

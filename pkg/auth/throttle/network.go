@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// levels is the number of networks of an address that count: for IPv4 the address, its /24, /16 and /8, for IPv6 its
+// Levels is the number of networks of an address that count: for IPv4 the address, its /24, /16 and /8, for IPv6 its
 // /64, /56, /48 and /32.
-const levels = 4
+const Levels = 4
 
 // Networks returns the networks of an address that count, from the narrowest to the widest. All unknown addresses share
 // the zero Prefix.
-func Networks(from netip.Addr) (all [levels]netip.Prefix) {
+func Networks(from netip.Addr) (all [Levels]netip.Prefix) {
 	from = from.Unmap()
-	bits := [levels]int{32, 24, 16, 8}
+	bits := [Levels]int{32, 24, 16, 8}
 	if from.Is6() {
-		bits = [levels]int{64, 56, 48, 32}
+		bits = [Levels]int{64, 56, 48, 32}
 	}
 	for i := range all {
 		all[i], _ = from.Prefix(bits[i])
@@ -25,7 +25,7 @@ func Networks(from netip.Addr) (all [levels]netip.Prefix) {
 
 // Weight weighs the counts of an address's networks, from the narrowest to the widest. A wider network has more people
 // who have nothing to do with each other, so each level counts a quarter of the one before.
-func Weight(counts [levels]int) (weight int) {
+func Weight(counts [Levels]int) (weight int) {
 	for _, count := range counts {
 		weight = 4*weight + count
 	}
@@ -49,11 +49,11 @@ type usage struct {
 }
 
 // networks are the networks of a caller.
-type networks [levels]*usage
+type networks [Levels]*usage
 
 // weight returns how much a caller's networks have guessed, or may be about to.
 func (n *networks) weight() int {
-	var counts [levels]int
+	var counts [Levels]int
 	for i, u := range n {
 		counts[i] = u.present + u.guesses
 	}

@@ -216,7 +216,7 @@ func TestBoundedMemory(t *testing.T) {
 		}
 		leave()
 		synctest.Wait()
-		if n := q.networks.usages[netip.PrefixFrom(bad, 32)].guesses; n != 100 || len(q.networks.usages) > 2*levels {
+		if n := q.networks.usages[netip.PrefixFrom(bad, 32)].guesses; n != 100 || len(q.networks.usages) > 2*Levels {
 			t.Errorf("after many refusals: got %d guesses of %s and %d networks, want 100 and a few", n, bad, len(q.networks.usages))
 		}
 		close(goOn)

@@ -46,8 +46,9 @@ type keyRequest struct {
 	Auth     *rest.RefID   `json:"auth" ext:"true" doc:"For a login: the authenticator to confirm it with, if the account has several." example:"1"`
 	Wrapped  bool          `json:"isWrapped" ext:"true" doc:"Ignored."`
 
-	sent   []string
-	person person.Person // has sent the right password
+	sent        []string
+	person      person.Person // has sent the right password
+	knownDevice bool          // the person has signed in from the device before
 }
 
 // Sent stores the names of the members that were sent.
@@ -233,7 +234,7 @@ func (s *Logins) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*Giv
 		if !b.person.Exists() { // the body was invalid, and no password was compared
 			return nil, session.ErrNotSignedIn()
 		}
-		if verify, err := s.Factors.AskForCode(ctx, tx, b.person, b.Auth); err != nil || verify != nil {
+		if verify, err := s.Factors.AskForCode(ctx, tx, b.person, b.Auth, b.knownDevice); err != nil || verify != nil {
 			return &GivenKey{Verify: verify}, err
 		}
 		return s.signIn(ctx, tx, b.person)

@@ -28,6 +28,7 @@ func (s *Logins) checkPassword(ctx context.Context, b *keyRequest) (p person.Per
 		Address:     principal.From(ctx).IP,
 		KnownDevice: s.Sessions.IsKnownDevice(p, b.Device),
 	}
+	b.knownDevice = guess.KnownDevice
 	hash := p.Hash
 	if hash == "" {
 		hash = s.Hasher.DummyHash()

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -24,10 +26,9 @@ import (
 )
 
 const (
-	// CodeTTL is how long a code can be confirmed. It is compared maxTries times, and an account has at most maxOpenCodes open codes.
-	CodeTTL      = 10 * time.Minute
-	maxTries     = 5
-	maxOpenCodes = 20
+	// CodeTTL is how long a code can be confirmed. It is compared maxTries times.
+	CodeTTL  = 10 * time.Minute
+	maxTries = 5
 )
 
 const codesPath, codePath = "/auth/verify/auth/{auth_id}/code", "/auth/verify/auth/{auth_id}/code/{code_id}"
@@ -146,12 +147,13 @@ func (s *Service) createCode(ctx context.Context, tx *pg.Tx, req newVerifyCode) 
 	}
 	p := person.Person{Owner: c.Owner}
 	p.Name, p.Version = principal.From(ctx).Principal.Name, req.credentials
-	return s.beginChallenge(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
+	return s.beginChallenge(ctx, tx, challengeOptions{person: p, origin: fromSession, auth: &auth, key: &c.KeyID, latest: c.Latest})
 }
 
 // challengeOptions describe a new challenge.
 type challengeOptions struct {
 	person    person.Person
+	origin    origin
 	auth      *Authenticator // nil: the code is mailed to the account's address
 	key       *int64         // the calling key; nil for a login
 	challenge secret.String  // of a login
@@ -164,17 +166,8 @@ func (s *Service) beginChallenge(ctx context.Context, tx *pg.Tx, o challengeOpti
 	if err := tx.Lock(ctx, "codes of "+string(owner.Type), owner.ID); err != nil { // so that concurrent requests are counted
 		return code, err
 	}
-	var open int
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM verify_code WHERE owner_type = $1 AND owner_id = $2 AND expires_at > now() "+
-		"AND confirmed_at IS NULL", owner.Type, owner.ID).
-		Scan(&open)
-	if err != nil {
-		return code, fmt.Errorf("count the open codes of %s: %w", owner.URL(), err)
-	}
-	if open >= maxOpenCodes {
-		refused := problem.New(problem.TooManyRequests, "The account has too many unconfirmed codes. Try again later.")
-		refused.RetryAfter = CodeTTL
-		return code, refused
+	if err := dropOldest(ctx, tx, &o); err != nil {
+		return code, err
 	}
 	var authID *int64
 	to := o.person.MailTo()
@@ -191,8 +184,14 @@ func (s *Service) beginChallenge(ctx context.Context, tx *pg.Tx, o challengeOpti
 	var id int64
 	var options json.RawMessage // must not be logged
 	err = tx.QueryRow(ctx, `
-		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, expires_at) VALUES ($1, $2, $3, $4, $5, $6, least(now() + $7::interval, $8::timestamptz)) RETURNING id`,
-		owner.Type, owner.ID, authID, o.key, challenge, o.person.Version, CodeTTL, o.latest).Scan(&id)
+		INSERT INTO verify_code (owner_type, owner_id, auth_id, key_id, challenge, credentials, origin, address, expires_at)
+		VALUES (@owner_type, @owner_id, @auth, @key, @challenge, @credentials, @origin, @address, least(now() + @ttl::interval, @latest::timestamptz))
+		RETURNING id`,
+		pgx.StrictNamedArgs{
+			"owner_type": owner.Type, "owner_id": owner.ID, "auth": authID, "key": o.key, "challenge": challenge,
+			"credentials": o.person.Version, "origin": o.origin, "address": access.Address(ctx), "ttl": CodeTTL, "latest": o.latest,
+		},
+	).Scan(&id)
 	if err != nil {
 		return code, fmt.Errorf("create a code: %w", err)
 	}
@@ -201,7 +200,7 @@ func (s *Service) beginChallenge(ctx context.Context, tx *pg.Tx, o challengeOpti
 	}
 	switch code.Auth.Method.ID {
 	case methodEmail:
-		err = s.mailCode(ctx, tx, &code, owner, to)
+		err = s.mailCode(ctx, tx, &code, &o, to)
 	case methodPasskey:
 		options, err = s.createChallenge(ctx, tx, &code, o.person)
 	}
@@ -230,7 +229,10 @@ func tokenLocation(id int64) seal.Location {
 }
 
 // mailCode chooses six random digits, stores them encrypted, and mails them.
-func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, owner principal.Owner, to mail.To) error {
+func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, o *challengeOptions, to mail.To) error {
+	if err := checkMailed(ctx, tx, o); err != nil {
+		return err
+	}
 	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
 	if err != nil {
 		return fmt.Errorf("generate a code: %w", err)
@@ -238,7 +240,7 @@ func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, own
 	token := secret.New(fmt.Sprintf("%06d", n))
 	if _, err := tx.Exec(
 		ctx,
-		"UPDATE verify_code SET token = $2 WHERE id = $1",
+		"UPDATE verify_code SET token = $2, mailed_at = now() WHERE id = $1",
 		code.ID,
 		s.Box.Seal(tokenLocation(code.ID), token),
 	); err != nil {
@@ -248,7 +250,7 @@ func (s *Service) mailCode(ctx context.Context, tx *pg.Tx, code *VerifyCode, own
 		ctx,
 		tx,
 		s.Mails,
-		owner.URL(),
+		o.person.Owner.URL(),
 		to,
 		mail.TwoFactorCode{Code: token, Expires: code.ExpiresAt.UTC().Truncate(time.Second), IP: access.Address(ctx).String()},
 	)

@@ -75,6 +75,7 @@ type pendingCode struct {
 	id, version, auth, method, credentials int64
 	owner                                  principal.Owner
 	name                                   string // of the owner
+	origin                                 origin
 	login, verified                        bool
 	secret, token                          []byte // sealed
 	challenge                              []byte // of a passkey
@@ -103,12 +104,12 @@ func (s *Service) findCode(ctx context.Context, req *confirmRequest, challenge s
 	}
 	var o pendingCode
 	err := s.DB.QueryRow(ctx, `
-		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, v.verified IS NOT FALSE, v.secret, c.token, c.signed
+		SELECT c.id, c.version, coalesce(c.auth_id, 0), coalesce(v.method_id, $4), c.credentials, c.owner_type, c.owner_id, c.challenge IS NOT NULL AND c.key_id IS NULL, c.origin, v.verified IS NOT FALSE, v.secret, c.token, c.signed
 		FROM verify_code c LEFT JOIN authenticator v ON v.id = c.auth_id
 		WHERE `+where+` AND coalesce(c.auth_id, 0) = $2 AND ($3::bigint IS NULL OR c.id = $3)`, arg, req.Auth, code, methodEmail).
 		Scan(
 			&o.id, &o.version, &o.auth, &o.method, &o.credentials, &o.owner.Type, &o.owner.ID,
-			&o.login, &o.verified, &o.secret, &o.token, &o.challenge,
+			&o.login, &o.origin, &o.verified, &o.secret, &o.token, &o.challenge,
 		)
 	if errors.Is(err, pgx.ErrNoRows) && call.Principal == nil { // guesses queue, so that they do not slow down real challenges
 		_, err := s.Challenges.Do(ctx, call.IP, func() (bool, error) {

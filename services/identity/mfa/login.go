@@ -30,13 +30,23 @@ func (v *LoginVerify) MarshalJSON() ([]byte, error) {
 }
 
 // AskForCode asks a person that has sent the right password for a second factor. authID chooses among several authenticators. It
-// returns nil if the account has no second factor and needs none.
-func (s *Service) AskForCode(ctx context.Context, tx *pg.Tx, p person.Person, authID *rest.RefID) (*LoginVerify, error) {
+// returns nil if the account has no second factor and needs none. knownDevice is true if the account has signed in from the caller's
+// device before.
+func (s *Service) AskForCode(
+	ctx context.Context,
+	tx *pg.Tx,
+	p person.Person,
+	authID *rest.RefID,
+	knownDevice bool,
+) (*LoginVerify, error) {
 	auths, err := s.readVerified(ctx, tx, p.Owner)
 	if err != nil {
 		return nil, err
 	}
-	options := challengeOptions{person: p, challenge: keys.NewToken()}
+	options := challengeOptions{person: p, origin: fromLogin, challenge: keys.NewToken()}
+	if knownDevice {
+		options.origin = fromDevice
+	}
 	verify := &LoginVerify{Challenge: options.challenge.Reveal(), Auths: []CodeAuth{}}
 	for i, auth := range auths {
 		verify.Auths = append(verify.Auths, CodeAuth{auth.ID, auth.Method, auth.Verified})

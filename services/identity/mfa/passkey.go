@@ -78,7 +78,7 @@ func (s *Service) beginPasskey(ctx context.Context, tx *pg.Tx, id int64, p perso
 		return "", fmt.Errorf("read authenticator %d: %w", id, err)
 	}
 	p.Owner, p.Name = c.Owner, principal.From(ctx).Principal.Name
-	code, err := s.beginChallenge(ctx, tx, challengeOptions{person: p, auth: &auth, key: &c.KeyID, latest: c.Latest})
+	code, err := s.beginChallenge(ctx, tx, challengeOptions{person: p, origin: fromSession, auth: &auth, key: &c.KeyID, latest: c.Latest})
 	return string(code.Options), err
 }
 
@@ -135,7 +135,9 @@ type newPasskey struct {
 // open.
 func (s *Service) checkNewPasskey(ctx context.Context, credential passkey.Credential) (*newPasskey, error) {
 	p := principal.From(ctx).Principal
-	created := newPasskey{code: pendingCode{method: methodPasskey, owner: p.Owner, name: p.Name, challenge: credential.Challenge()}}
+	created := newPasskey{code: pendingCode{
+		origin: fromSession, method: methodPasskey, owner: p.Owner, name: p.Name, challenge: credential.Challenge(),
+	}}
 	o := &created.code
 	err := s.DB.QueryRow(ctx, "SELECT c.id, v.id, c.credentials FROM verify_code c JOIN authenticator v ON v.id = c.auth_id "+
 		"WHERE c.key_id = $1 AND c.signed = $2 AND c.confirmed_at IS NULL AND NOT v.verified", p.KeyID, o.challenge).

@@ -13,7 +13,7 @@ import (
 // tryAnswer counts one of a code's tries, compares an answer, and records an invalid one.
 func (s *Service) tryAnswer(ctx context.Context, o *pendingCode, compare func() error) error {
 	var invalid *invalidAnswer
-	matches, err := s.Lockouts.TryCode(ctx, o.owner.URL(), func() (bool, error) {
+	matches, err := s.Lockouts.TryCode(ctx, o.origin.guessName(o.owner), func() (bool, error) {
 		if err := s.countTry(ctx, o); err != nil {
 			return false, err
 		}
