@@ -198,6 +198,7 @@ func (c *Config) Checks() (checks []health.Check) {
 
 var errNoCertificate = errors.New("the gateway has no certificate yet")
 
+// tlsConfig returns a configuration that serves the present certificate. A handshake without one fails.
 func (c *certificates) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -87,6 +87,7 @@ func (o *origin) errBusy() error {
 	return fmt.Errorf("ask %s: too many questions at once: %w", o.service, mesh.ErrUnavailable)
 }
 
+// fetch asks the service. If the service is unavailable, the origin pauses for originRetryInterval.
 func (o *origin) fetch(ctx context.Context, path string, into any) error {
 	err := o.peers.Ask(ctx, o.service, path, into)
 	switch {

@@ -94,6 +94,7 @@ var gatewayHeaders = map[string]bool{
 	problem.RouteHeader:             true,
 }
 
+// WriteHeader records the status and the route, removes the route's header, and passes the status on. It drops interim responses.
 func (e *recorder) WriteHeader(status int) {
 	if e.isStopped.Load() {
 		return

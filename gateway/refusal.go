@@ -31,6 +31,7 @@ func (g *Gateway) Refuse(status int, reason string) *http.Response {
 	}
 }
 
+// refusalDetail returns the text for a request that net/http refuses with this status and reason.
 func refusalDetail(status int, reason string) string {
 	switch status {
 	case http.StatusRequestHeaderFieldsTooLarge:

@@ -21,6 +21,7 @@ func main() {
 	}
 }
 
+// write writes all generated documents to the folder in args.
 func write(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: document FOLDER")

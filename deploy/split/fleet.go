@@ -121,6 +121,7 @@ func (f *fleet) startServices(ctx context.Context) error {
 	return nil
 }
 
+// migrate runs the command migrate of a service's program.
 func (f *fleet) migrate(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 	defer cancel()
@@ -136,6 +137,7 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 	return f.startProcess(ctx, name, f.addresses[name], f.serviceEnvironment(name))
 }
 
+// serviceEnvironment returns the variables of a service's process.
 func (f *fleet) serviceEnvironment(name string) []string {
 	environment := append(f.common(name), f.filterEnvironment("IRONPLANE_MAINTENANCE=")...)
 	for _, field := range slices.Concat(
@@ -155,6 +157,7 @@ func (f *fleet) services() string {
 	return "IRONPLANE_SERVICES=" + strings.Join(services, " ")
 }
 
+// startGateway starts the gateway at the public address.
 func (f *fleet) startGateway(ctx context.Context, public string) error {
 	environment := append(f.common(principal.Gateway), f.services())
 	environment = append(environment, f.filterEnvironment("IRONPLANE_OPERATIONS_LISTEN=", "IRONPLANE_DRAIN_DELAY=")...)

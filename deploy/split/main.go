@@ -37,6 +37,7 @@ func checkPrograms() error {
 	return missing
 }
 
+// run starts PostgreSQL and Redis, and serves with the programs beside this one.
 func run(ctx context.Context, c startup.Config) error {
 	program, err := os.Executable()
 	if err != nil {

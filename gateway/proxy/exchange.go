@@ -162,6 +162,8 @@ func (x *exchange) writeResponseBody(from io.Reader, length int64) error {
 	}
 }
 
+// writeResponsePiece writes a part of the response to the caller, which must accept it within progressTimeout. remaining is how
+// much of the response is left with this piece.
 func (x *exchange) writeResponsePiece(piece []byte, remaining int64) error {
 	_ = x.caller.SetWriteDeadline(time.Now().Add(x.progressTimeout))
 	if _, err := x.w.Write(piece); err != nil {

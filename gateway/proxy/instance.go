@@ -55,6 +55,7 @@ func (i *instance) reportFailure(done func(error), f failure) {
 // errNotInstanceFault is the result of an exchange whose end says nothing about the instance.
 var errNotInstanceFault = errors.New("the caller left")
 
+// newInstance returns an instance whose circuit breaker opens when it cannot be reached, or fails several requests in a row.
 func newInstance(service, address string, log *slog.Logger) *instance {
 	i := &instance{address: address}
 	i.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -134,6 +135,7 @@ func (i *instance) openConnection(ctx context.Context, config func() *tls.Config
 	return dial(ctx, i.address, config())
 }
 
+// popIdle returns the connection that became idle last, or nil.
 func (i *instance) popIdle() *connection {
 	i.mu.Lock()
 	defer i.mu.Unlock()

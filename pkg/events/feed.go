@@ -56,6 +56,7 @@ type feed struct {
 	noted map[string]time.Time
 }
 
+// due reports whether a reader's progress was last stored over a minute ago, and if so counts it as stored.
 func (f *feed) due(reader string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,6 +75,7 @@ func idSQL(seq string) string {
 	return "coalesce((SELECT uuid::text FROM change WHERE seq = " + seq + "), '')"
 }
 
+// readPage returns the changes after a number, with what the reader needs to detect a restored schema.
 func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 	var p page
 	// Read before the changes: all changes up to this number are visible to the next statement.

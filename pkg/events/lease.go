@@ -35,16 +35,16 @@ const leaseTTL = 10 * time.Second
 // Acquire makes sure, in the unit of work that deletes the items, that no service refers to them or starts to do so. It
 // is called once for all items, after the caller's permission was checked, because during a lease nobody can refer to
 // them. If a service refers to an item, the error is a 409.
-func (c *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
+func (l *Leases) Acquire(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	if tx.IsDryRun() {
-		return tx.AskOnce(fmt.Sprint(c.Type, ids), func(ctx context.Context) error { return c.askAll(ctx, ids) })
+		return tx.AskOnce(fmt.Sprint(l.Type, ids), func(ctx context.Context) error { return l.askAll(ctx, ids) })
 	}
-	closed, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = ANY ($2) AND agreed AND until > clock_timestamp()", c.Type, ids)
+	closed, err := tx.Exec(ctx, "DELETE FROM closing WHERE type = $1 AND id = ANY ($2) AND agreed AND until > clock_timestamp()", l.Type, ids)
 	if err != nil {
-		return fmt.Errorf("end the deletion leases of %s %v: %w", c.Type, ids, err)
+		return fmt.Errorf("end the deletion leases of %s %v: %w", l.Type, ids, err)
 	}
 	if closed.RowsAffected() < int64(len(ids)) {
-		return pg.RestartAfter(func(ctx context.Context) error { return c.confirmAll(ctx, ids) })
+		return pg.RestartAfter(func(ctx context.Context) error { return l.confirmAll(ctx, ids) })
 	}
 	return nil
 }
@@ -61,45 +61,45 @@ type usage struct {
 }
 
 // confirmAll asks all users to agree with the deletion of the items. Without leases there is nothing to ask.
-func (c *Leases) confirmAll(ctx context.Context, ids []int64) error {
-	items, err := c.acquire(ctx, ids)
+func (l *Leases) confirmAll(ctx context.Context, ids []int64) error {
+	items, err := l.acquire(ctx, ids)
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	if err := c.refuseUsed(ctx, items, ""); err != nil {
-		return errors.Join(err, c.update(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
+	if err := l.refuseUsed(ctx, items, ""); err != nil {
+		return errors.Join(err, l.update(ctx, "DELETE FROM closing WHERE token = ANY ($1) AND until < 'infinity'", items))
 	}
-	return c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
+	return l.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", items)
 }
 
 // askAll asks all users whether they refer to the items. It takes no leases, so that others may still refer to the items.
-func (c *Leases) askAll(ctx context.Context, ids []int64) error {
+func (l *Leases) askAll(ctx context.Context, ids []int64) error {
 	items := make([]lease, len(ids))
 	for i, id := range ids {
 		items[i].ID = id
 	}
-	return c.refuseUsed(ctx, items, withoutLease)
+	return l.refuseUsed(ctx, items, withoutLease)
 }
 
 // refuseUsed returns a 409 if a service refers to one of the items.
-func (c *Leases) refuseUsed(ctx context.Context, items []lease, detach string) error {
-	for _, service := range c.Users {
-		found, err := c.askUser(ctx, service, items, detach)
+func (l *Leases) refuseUsed(ctx context.Context, items []lease, detach string) error {
+	for _, service := range l.Users {
+		found, err := l.askUser(ctx, service, items, detach)
 		if err != nil {
 			return err
 		}
 		if found.ID != 0 {
-			return problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(c.Noun[:1]), c.Noun[1:], found.ID, found.Usage)
+			return problem.New(problem.Conflict, "%s%s %d %s.", strings.ToUpper(l.Noun[:1]), l.Noun[1:], found.ID, found.Usage)
 		}
 	}
 	return nil
 }
 
 // acquire starts leases for the items.
-func (c *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err error) {
-	err = c.DB.InTx(ctx, func(tx *pg.Tx) (err error) {
+func (l *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err error) {
+	err = l.DB.InTx(ctx, func(tx *pg.Tx) (err error) {
 		tx.Unrecorded("it is recorded once it is done")
-		items, err = c.insert(ctx, tx, ids, leaseTTL.String())
+		items, err = l.insert(ctx, tx, ids, leaseTTL.String())
 		return err
 	})
 	return items, err
@@ -107,53 +107,53 @@ func (c *Leases) acquire(ctx context.Context, ids []int64) (items []lease, err e
 
 // insert returns the leases for ids. Concurrent deleters share a lease. A permanent lease stays as it is and is not
 // returned. An empty ttl makes leases permanent.
-func (c *Leases) insert(ctx context.Context, tx *pg.Tx, ids []int64, ttl string) (items []lease, err error) {
+func (l *Leases) insert(ctx context.Context, tx *pg.Tx, ids []int64, ttl string) (items []lease, err error) {
 	rows, err := tx.Query(ctx, `
-		WITH item AS (SELECT id FROM `+pgx.Identifier{c.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
+		WITH item AS (SELECT id FROM `+pgx.Identifier{l.Table}.Sanitize()+` WHERE id = ANY ($2) ORDER BY id FOR UPDATE)
 		INSERT INTO closing AS c (type, id, until) SELECT $1, id, CASE $3 WHEN '' THEN 'infinity' ELSE clock_timestamp() + nullif($3, '')::interval END FROM item
 		ON CONFLICT (type, id) DO UPDATE SET until = EXCLUDED.until, agreed = c.agreed AND c.until > clock_timestamp(),
 			token = CASE WHEN c.until > clock_timestamp() THEN c.token ELSE EXCLUDED.token END
-		WHERE c.until < 'infinity' RETURNING id, token`, c.Type, ids, ttl)
+		WHERE c.until < 'infinity' RETURNING id, token`, l.Type, ids, ttl)
 	if err == nil {
 		items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lease])
 	}
-	return items, wrap("insert leases of "+c.Type, err)
+	return items, wrap("insert leases of "+l.Type, err)
 }
 
 // AcquirePermanent leases items, with the unit of work, until they are deleted, even if other services refer to them.
 // Detach then removes the references. The services hear of the leases before the caller gets a response.
-func (c *Leases) AcquirePermanent(ctx context.Context, tx *pg.Tx, ids []int64) error {
-	if _, err := c.insert(ctx, tx, ids, ""); err != nil {
+func (l *Leases) AcquirePermanent(ctx context.Context, tx *pg.Tx, ids []int64) error {
+	if _, err := l.insert(ctx, tx, ids, ""); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, "SELECT id, token FROM closing WHERE type = $1 AND id = ANY ($2)", c.Type, ids)
+	rows, err := tx.Query(ctx, "SELECT id, token FROM closing WHERE type = $1 AND id = ANY ($2)", l.Type, ids)
 	if err != nil {
-		return fmt.Errorf("close %s: %w", c.Type, err)
+		return fmt.Errorf("close %s: %w", l.Type, err)
 	}
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lease])
 	tx.AfterCommit(func(ctx context.Context) (failed error) {
-		for _, service := range c.Users {
-			_, err := c.askUser(ctx, service, items, detachLater)
+		for _, service := range l.Users {
+			_, err := l.askUser(ctx, service, items, detachLater)
 			failed = errors.Join(failed, err)
 		}
 		return failed
 	})
-	return wrap("insert leases of "+c.Type, err)
+	return wrap("insert leases of "+l.Type, err)
 }
 
 // Detach makes users remove some of their references to an item with a permanent lease, and returns how many they
 // removed. At 0 the item can be deleted.
-func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err error) {
+func (l *Leases) Detach(ctx context.Context, id int64) (detached int64, err error) {
 	item := lease{ID: id}
-	err = c.DB.QueryRow(ctx, "SELECT token FROM closing WHERE type = $1 AND id = $2 AND until = 'infinity'", c.Type, id).Scan(&item.Token)
+	err = l.DB.QueryRow(ctx, "SELECT token FROM closing WHERE type = $1 AND id = $2 AND until = 'infinity'", l.Type, id).Scan(&item.Token)
 	if errors.Is(err, pgx.ErrNoRows) { // it has been deleted
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the lease of %s %d: %w", c.Type, id, err)
+		return 0, fmt.Errorf("read the lease of %s %d: %w", l.Type, id, err)
 	}
-	for _, service := range c.Users {
-		found, err := c.askUser(ctx, service, []lease{item}, detachNow)
+	for _, service := range l.Users {
+		found, err := l.askUser(ctx, service, []lease{item}, detachNow)
 		if err != nil {
 			return detached, err
 		}
@@ -162,7 +162,7 @@ func (c *Leases) Detach(ctx context.Context, id int64) (detached int64, err erro
 	if detached > 0 {
 		return detached, nil
 	}
-	return 0, c.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []lease{item})
+	return 0, l.update(ctx, "UPDATE closing SET agreed = true WHERE token = ANY ($1)", []lease{item})
 }
 
 // The purposes of a request to a user, besides the question whether it refers to the items.
@@ -173,30 +173,30 @@ const (
 	withoutLease = "never" // only the question: nothing is leased, and references may be added
 )
 
-func (c *Leases) askUser(ctx context.Context, service string, items []lease, detach string) (found usage, err error) {
-	ctx, cancel := c.Peers.Limit(ctx, askTimeout)
+func (l *Leases) askUser(ctx context.Context, service string, items []lease, detach string) (found usage, err error) {
+	ctx, cancel := l.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	text, err := json.Marshal(items)
 	if err != nil {
 		return found, err
 	}
-	path := leasePath(c.Type) + "?items=" + url.QueryEscape(string(text))
+	path := leasePath(l.Type) + "?items=" + url.QueryEscape(string(text))
 	if detach != "" {
 		path += "&detach=" + detach
 	}
-	if err := c.Peers.Ask(ctx, service, path, &found); err != nil {
+	if err := l.Peers.Ask(ctx, service, path, &found); err != nil {
 		return found, problem.New(problem.Unavailable, "The service %s could not be asked whether it uses the item. Try again.", service).
 			Because(err)
 	}
 	return found, nil
 }
 
-func (c *Leases) update(ctx context.Context, sql string, items []lease) error {
+func (l *Leases) update(ctx context.Context, sql string, items []lease) error {
 	tokens := make([]int64, len(items))
 	for i, item := range items {
 		tokens[i] = item.Token
 	}
-	return wrap("update leases of "+c.Type, c.DB.InTx(context.WithoutCancel(ctx), func(tx *pg.Tx) error {
+	return wrap("update leases of "+l.Type, l.DB.InTx(context.WithoutCancel(ctx), func(tx *pg.Tx) error {
 		tx.Unrecorded("it is recorded once it is done")
 		_, err := tx.Exec(ctx, sql, tokens)
 		return err

@@ -192,6 +192,7 @@ func (i *Inbox) drain(ctx context.Context, db *pg.DB, peers mesh.Peers) error {
 	}
 }
 
+// handle calls the message's handler in a unit of work, unless the message was handled before.
 func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
 	handler := i.Handlers[m.Kind]
 	if handler == nil {

@@ -210,6 +210,7 @@ func (r *Refs) reconcile(ctx context.Context, tx *pg.Tx, _ Restore) error {
 	return nil
 }
 
+// apply stores the changed name of a referenced item. If the item was deleted, it clears the references.
 func (r *Refs) apply(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {
 	if target.Type != r.Type {
 		return nil

@@ -34,6 +34,7 @@ var Migrations embed.FS
 // River has River's own migrations in the form of goose.
 var River fs.GlobFS = gooseMigrations{(*riverpgxv5.Driver)(nil).GetMigrationFS("main")}
 
+// gooseMigrations presents River's migrations as goose expects them: with other names, and without a schema.
 type gooseMigrations struct{ fs.FS }
 
 const (

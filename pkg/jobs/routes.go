@@ -132,6 +132,7 @@ func Cancel(ctx context.Context, peers mesh.Peers, service string, id int64) (Re
 	return requestChange(ctx, peers, service, id, "cancel")
 }
 
+// requestChange asks a job's service to retry or cancel it, with the caller for the record.
 func requestChange(ctx context.Context, peers mesh.Peers, service string, id int64, action string) (r Reply, err error) {
 	caller, err := json.Marshal(callerOf(ctx))
 	if err != nil {
@@ -289,6 +290,7 @@ func retry(state string) (sql, refused string) {
 		"max_attempts THEN max_attempts + 1 ELSE max_attempts END, metadata = metadata - 'cancel_attempted_at'", ""
 }
 
+// cancel returns the assignments that cancel a job in a state, or why that is impossible. Both are empty if it is cancelled already.
 func cancel(state string) (sql, refused string) {
 	const noted = "metadata = jsonb_set(metadata, '{cancel_attempted_at}', to_jsonb(now()))"
 	switch state {

@@ -205,6 +205,7 @@ func (w *worker) NextRetry(job *river.Job[arguments]) time.Time {
 	return time.Now().Add(w.Backoff(job.Attempt))
 }
 
+// Work runs one attempt of a job as its caller, and tells River what follows: the end, a retry, a later time or giving up.
 func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	last := job.Attempt >= job.MaxAttempts
 	var kept metadata

@@ -108,6 +108,7 @@ func (c *checker) list(l *parse.ListNode, dot reflect.Type) (steps int) {
 	return steps
 }
 
+// node checks a node and returns how many steps it can take at most.
 func (c *checker) node(n parse.Node, dot reflect.Type) (steps int) {
 	switch n := n.(type) {
 	case *parse.TextNode, *parse.BreakNode, *parse.ContinueNode, *parse.CommentNode:
@@ -141,6 +142,7 @@ func (c *checker) takeSteps() (steps int) {
 	return steps
 }
 
+// loop checks a range, and multiplies its steps by maxItems, the greatest length of a list.
 func (c *checker) loop(n *parse.RangeNode, dot reflect.Type) (steps int) {
 	outer := len(c.scope)
 	declared := n.Pipe.Decl
@@ -230,6 +232,8 @@ func (c *checker) commands(p *parse.PipeNode, dot reflect.Type) (of reflect.Type
 	return of
 }
 
+// command checks a command and returns the type of its result, or nil if it is invalid. piped are the results of the command
+// before it.
 func (c *checker) command(n *parse.CommandNode, dot reflect.Type, piped []reflect.Type) reflect.Type {
 	function, ok := n.Args[0].(*parse.IdentifierNode)
 	if !ok {

@@ -208,6 +208,7 @@ func (b *Bus) publish(ctx context.Context) {
 	}
 }
 
+// send publishes the collected topics. Those that it cannot publish stay collected.
 func (b *Bus) send(ctx context.Context) error {
 	b.mu.Lock()
 	topics := slices.Collect(maps.Keys(b.unsent))
@@ -281,6 +282,7 @@ func (b *Bus) receive(ctx context.Context) {
 	}
 }
 
+// deliver wakes the listeners of a message's topic, unless this process sent the message.
 func (b *Bus) deliver(m *redis.Message) {
 	from, name, named := strings.Cut(m.Payload, " ")
 	if from == b.name {

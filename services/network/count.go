@@ -78,6 +78,7 @@ func (s *Service) FoldCounts(ctx context.Context) error {
 	return errors.Join(s.fold(ctx, foldSQL, maxFolded), s.fold(ctx, foldFreeSQL, maxFreeFolded))
 }
 
+// fold runs a statement that folds up to limit rows until it finds fewer. Another instance that is folding makes it return at once.
 func (s *Service) fold(ctx context.Context, sql string, limit int) error {
 	for folded := limit; folded == limit; {
 		folded = 0

@@ -71,6 +71,7 @@ func (s *Service) FindOwners(ctx context.Context) error {
 	}
 }
 
+// resolveOwner completes the old assignments of an owner: those of an existing client get its name, and the others stay missing.
 func (s *Service) resolveOwner(ctx context.Context, client int64, exists bool) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("no assignment changes")

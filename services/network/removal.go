@@ -86,6 +86,7 @@ func (s *Service) entityRemoval() rest.Route {
 	}
 }
 
+// remove deletes the entities of a group that the body selects. All of them are deleted, or none.
 func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error) {
 	r, err := req.Body.New()
 	if err != nil {
@@ -174,6 +175,7 @@ func (r *removal) lockEntities(ctx context.Context, tx *pg.Tx, group rest.Ref) (
 	return ids, nil
 }
 
+// lockIDs runs a SELECT … FOR UPDATE and returns the ids.
 func lockIDs(ctx context.Context, tx *pg.Tx, sql string, args ...any) ([]int64, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {

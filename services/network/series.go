@@ -69,6 +69,7 @@ func (s *series) readSpan(invalid *problem.Fields) {
 	}
 }
 
+// readSize sets the size of each entity from the length or the increment.
 func (s *series) readSize(invalid *problem.Fields) {
 	s.sizeMember, s.step = "/increment", big.NewInt(1)
 	switch {
@@ -106,6 +107,7 @@ func (s *series) readSize(invalid *problem.Fields) {
 	}
 }
 
+// readSubnet sets the mask and the gateway, and excludes the addresses that they take from the series.
 func (s *series) readSubnet(invalid *problem.Fields) {
 	var subnet netip.Prefix
 	if s.SubnetMask != nil {
@@ -150,6 +152,7 @@ func (s *series) exclude(a netip.Addr, pointer, message string, invalid *problem
 	s.excluded = append(s.excluded, a)
 }
 
+// layOut computes the first and the last address of each entity, and the runs of addresses without a gap.
 func (s *series) layOut(invalid *problem.Fields) {
 	at, end := number(s.first), number(s.last)
 	all := new(big.Int).Sub(end, at)
@@ -181,6 +184,7 @@ func (s *series) layOut(invalid *problem.Fields) {
 	}
 }
 
+// numberVLANs computes the VLAN of each entity.
 func (s *series) numberVLANs(invalid *problem.Fields) {
 	s.vlans = make([]*int32, len(s.firstAddresses))
 	step := int32(0)

@@ -183,6 +183,7 @@ func recordSSL(ctx context.Context, tx *pg.Tx, before certificate.State) (after 
 	return after, err
 }
 
+// requireTLS sets whether plain HTTP is redirected or refused.
 func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireRequest) (none SSL, err error) {
 	before, err := certificate.LockState(ctx, tx)
 	if err != nil {
@@ -207,6 +208,7 @@ func (s *Service) requireTLS(ctx context.Context, tx *pg.Tx, req requireRequest)
 	return newSSL(after), err
 }
 
+// disableSSL forgets the certificate, ends its renewal, and allows plain HTTP.
 func (s *Service) disableSSL(ctx context.Context, tx *pg.Tx, req disableRequest) (rest.Message, error) {
 	before, err := certificate.LockState(ctx, tx)
 	if err != nil {

@@ -41,6 +41,7 @@ func StartPostgres(ctx context.Context, data string) (p *devservers.Postgres, ad
 	return p, secret.New(p.URL(ownDatabase)), nil
 }
 
+// createDatabase creates the product's database unless it exists.
 func createDatabase(ctx context.Context, server string) error {
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {

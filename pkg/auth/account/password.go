@@ -116,6 +116,7 @@ func (h Hasher) Matches(ctx context.Context, password secret.String, phc string)
 	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
 }
 
+// sum computes an Argon2id hash in one of the slots. It fails with a 503 if no slot is free in time.
 func (h Hasher) sum(
 	ctx context.Context,
 	password secret.String,

@@ -73,6 +73,7 @@ func Fill[T Value](ctx context.Context, s *Store, name string, read func(context
 	return value, nil
 }
 
+// begin returns a ticket to fill an entry. The ticket is void once the entry is removed, or somebody else begins to fill it.
 func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 	err = s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		got, err := beginScript.Run(ctx, r, []string{keySpace + name, historyKey(s.service)}, rand.Text(), fillTimeout.Milliseconds(), s.history).
@@ -92,6 +93,7 @@ func (s *Store) begin(ctx context.Context, name string) (t ticket, err error) {
 	return t, err
 }
 
+// land stores the signed value for the duration keep, unless the ticket is void.
 func (s *Store) land(ctx context.Context, name string, t ticket, body []byte, keep time.Duration) error {
 	return s.link.Do(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		return landScript.Run(

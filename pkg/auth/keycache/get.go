@@ -28,6 +28,8 @@ func GetRequired[T Value](ctx context.Context, s *Store, service, name string) (
 // doFunc is Link.Do or Link.DoRequired.
 type doFunc func(context.Context, func(context.Context, redis.UniversalClient) error) error
 
+// getEntry reads an entry, and returns its age by the clock of Redis. It returns ErrNone if the entry is missing, too old, or not
+// signed for the present history of its service.
 func getEntry[T Value](ctx context.Context, s *Store, ask doFunc, service, name string) (value T, age time.Duration, err error) {
 	var entry, present *redis.SliceCmd
 	var clock *redis.TimeCmd

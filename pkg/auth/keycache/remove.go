@@ -34,6 +34,7 @@ func (s *Store) Remove(ctx context.Context, names ...string) error {
 // maxDrift is how much the clock of Redis may run slow against this machine's within FreshTTL.
 const maxDrift = 50 * time.Millisecond
 
+// deleteEntries deletes entries from Redis, which also voids the tickets of those that are being filled.
 func (s *Store) deleteEntries(ctx context.Context, names []string) error {
 	return s.link.DoRequired(ctx, func(ctx context.Context, r redis.UniversalClient) error {
 		_, err := r.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -69,6 +69,7 @@ func (d *distrust) metric(reason string) prometheus.Collector {
 // quietInterval is how long it must not have happened for the next warning.
 const quietInterval = time.Minute
 
+// report counts an entry, and logs a warning unless the last one was reported within quietInterval.
 func (d *distrust) report() {
 	d.count.Add(1)
 	now := time.Now().UnixNano()

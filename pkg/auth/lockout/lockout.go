@@ -51,6 +51,7 @@ type counter struct {
 	resetOnSuccess bool
 }
 
+// counters returns the counters that a guess counts against. IPv6 addresses count by their /64.
 func (g Guess) counters() []counter {
 	if g.KnownDevice {
 		return []counter{{fmt.Sprintf("devices of %s", g.Name), MaxFromDevices, DeviceDuration, false}}
@@ -95,6 +96,7 @@ func (l *Lockouts) TryCode(ctx context.Context, name string, compare func() (rig
 	return l.try(ctx, []counter{{"codes of " + name, MaxCodes, Duration, false}}, "codes", compare)
 }
 
+// try counts a guess against all counters, then compares. A right guess, or an error of the comparison, is taken back.
 func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compare func() (right bool, err error)) (right bool, err error) {
 	if locked := l.local.reserve(all); locked > 0 {
 		return false, tooMany(guesses, locked)
@@ -113,6 +115,7 @@ func (l *Lockouts) try(ctx context.Context, all []counter, guesses string, compa
 	return right, err
 }
 
+// tooMany returns the 429 for a locked counter.
 func tooMany(guesses string, locked time.Duration) error {
 	refused := problem.New(
 		problem.TooManyRequests,

@@ -15,6 +15,7 @@ type localCounters struct {
 	counts map[string]*count
 }
 
+// count is the state of one counter. It starts again after until.
 type count struct {
 	guesses int
 	until   time.Time
@@ -22,6 +23,7 @@ type count struct {
 
 func newLocalCounters() *localCounters { return &localCounters{counts: map[string]*count{}} }
 
+// reserve returns for how long the counters are locked, or counts a guess and returns 0.
 func (o *localCounters) reserve(all []counter) (locked time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,6 +64,7 @@ func (o *localCounters) evict(now time.Time, more int) {
 	}
 }
 
+// release takes a counted guess back. After a right guess it also resets the counters with resetOnSuccess.
 func (o *localCounters) release(all []counter, right bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

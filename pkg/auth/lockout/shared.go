@@ -42,6 +42,7 @@ var releaseScript = redis.NewScript(`
 	end
 	return 0`)
 
+// names returns the Redis keys of the counters.
 func names(all []counter) []string {
 	names := make([]string, len(all))
 	for i, c := range all {

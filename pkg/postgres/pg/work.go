@@ -86,6 +86,7 @@ func (tx *Tx) AskOnce(question string, ask func(context.Context) error) error {
 	})
 }
 
+// run calls runOnce until it succeeds, fails for good, or has been tried often enough.
 func (db *DB) run(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
 	aborted, restarts := 0, 0
 	for {

@@ -169,6 +169,7 @@ func rowObject(columns []csvColumn, cells []string) object {
 	return o
 }
 
+// insert sets the value at a path of names, and creates the objects on the way.
 func (o object) insert(path []string, value any) object {
 	if len(path) == 1 {
 		return append(o, member{path[0], value})

@@ -43,6 +43,7 @@ var kinds = map[reflect.Type]*Kind{
 	reflect.TypeFor[secret.String]():     KindSecret,
 }
 
+// kindOf returns the kind of a member by its type, or nil for a type that bodies cannot have.
 func kindOf(t reflect.Type) *Kind {
 	if k, ok := kinds[t]; ok {
 		return k

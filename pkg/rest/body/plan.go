@@ -91,6 +91,7 @@ func (p *Plan) read(n *Node, sent object) (all []spelling) {
 	return all
 }
 
+// readNested reads the spellings of a nested object. null clears all of its members.
 func (p *Plan) readNested(n *Node, sent any) []spelling {
 	switch value := n.normalize(sent).(type) {
 	case object:

@@ -46,6 +46,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.Handler.ServeHTTP(w, r)
 }
 
+// refuse returns the error for a request that the service must not handle: its schema was restored, or it is under maintenance.
 func (g *gate) refuse(r *http.Request) error {
 	if err := g.checkHistory(r.Context()); err != nil {
 		return problem.New(problem.Unavailable, "The service was restored from a backup and is not reconciled yet. Try again later.").Because(err)

@@ -42,8 +42,10 @@ type peer struct {
 	renewed   time.Time            // when connections were last replaced
 }
 
+// limit returns a context with a timeout, as Peers.Limit does.
 type limit = func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 
+// newPeer returns a peer without instances. config returns the present TLS configuration.
 func newPeer(service string, limit limit, config func() *tls.Config) *peer {
 	return &peer{service: service, failed: map[string]time.Time{}, renewed: time.Now(), transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -55,6 +57,7 @@ func newPeer(service string, limit limit, config func() *tls.Config) *peer {
 	}}
 }
 
+// setInstances replaces the addresses, and forgets past failures and idle connections.
 func (s *peer) setInstances(addresses []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,6 +109,7 @@ func (s *peer) order() []string {
 	return append(healthy, failing...)
 }
 
+// ask sends a request to one instance. Only the gateway forwards its caller.
 func (s *peer) ask(ctx context.Context, address, path string) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, http.NoBody)
 	if err != nil {

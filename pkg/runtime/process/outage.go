@@ -27,6 +27,7 @@ type outages struct {
 	open    *openOutages
 }
 
+// openOutages are the outages that have begun and not ended.
 type openOutages struct {
 	mu       sync.Mutex
 	byName   map[[2]string]*outage // by service and attribute; nil: closed, all lines are logged
@@ -34,6 +35,7 @@ type openOutages struct {
 	watching sync.WaitGroup
 }
 
+// outage counts the log lines of one outage.
 type outage struct {
 	began, logged, last time.Time
 	total, unlogged     int
@@ -66,6 +68,7 @@ func (h outages) WithGroup(name string) slog.Handler {
 	return h
 }
 
+// Handle passes a line on unless it belongs to an outage that was logged less than a minute ago.
 func (h outages) Handle(ctx context.Context, r slog.Record) error {
 	name := ""
 	line := h.line(r.Time, r.Level, r.Message)

@@ -41,6 +41,7 @@ func interceptRefusals(server *http.Server, refuser Refuser, listener net.Listen
 	return refusingListener{listener, refuser}
 }
 
+// refusingListener wraps each connection, so that a refuser answers instead of net/http.
 type refusingListener struct {
 	net.Listener
 	refuser Refuser
@@ -64,6 +65,7 @@ type refusingConn struct {
 	handled atomic.Bool // the handler has the request
 }
 
+// Write replaces a response that net/http writes by itself, before any handler has the request.
 func (c *refusingConn) Write(p []byte) (int, error) {
 	if c.handled.Load() {
 		return c.Conn.Write(p)

@@ -24,6 +24,7 @@ func WithTLS(plain, encrypted net.Listener, config *tls.Config) net.Listener {
 	return l
 }
 
+// tlsListener accepts plain and encrypted connections. Handshakes run at the same time, so a slow one delays no other.
 type tlsListener struct {
 	plain, encrypted net.Listener
 	config           *tls.Config
@@ -33,11 +34,13 @@ type tlsListener struct {
 	working          sync.WaitGroup
 }
 
+// accepted is the result of an Accept.
 type accepted struct {
 	conn net.Conn
 	err  error
 }
 
+// accept passes each connection to handle until the listener is closed.
 func (l *tlsListener) accept(from net.Listener, handle func(net.Conn)) {
 	for {
 		c, err := from.Accept()
@@ -66,6 +69,7 @@ func (l *tlsListener) deliver(a accepted) {
 	}
 }
 
+// handshake delivers a connection once its TLS handshake has succeeded.
 func (l *tlsListener) handshake(c *tls.Conn) {
 	ctx, cancel := context.WithTimeout(l.closed, handshakeTimeout)
 	defer cancel()

@@ -153,6 +153,7 @@ func deleteRecoveryCodes(ctx context.Context, tx *pg.Tx, owner principal.Owner) 
 	return nil
 }
 
+// countRecoveryCodes returns how many unused recovery codes an account has.
 func countRecoveryCodes(ctx context.Context, q pg.Querier, owner principal.Owner) (left int, err error) {
 	err = q.QueryRow(ctx, "SELECT count(*) FROM recovery_code WHERE owner_type = $1 AND owner_id = $2", owner.Type, owner.ID).Scan(&left)
 	if err != nil {

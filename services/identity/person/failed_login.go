@@ -70,6 +70,7 @@ func (d *Directory) FailedLoginJob() service.Job {
 	return service.Job{Kind: "failed-login", Attempts: 10, Do: jobs.Do(d.mailFailedLogin)}
 }
 
+// mailFailedLogin is the job that mails an account about failed logins. It sends nothing to an account that cannot sign in.
 func (d *Directory) mailFailedLogin(ctx context.Context, attempt *service.Attempt, f failedLogin) error {
 	p, err := d.Get(ctx, f.Owner)
 	if err != nil || !p.Exists() || p.Disabled || p.Hash == "" || p.Email == "" {

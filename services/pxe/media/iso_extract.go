@@ -165,6 +165,7 @@ type blockCache struct {
 	failed error // an error of the store
 }
 
+// ReadAt implements io.ReaderAt by whole blocks of the store, which stay cached.
 func (b *blockCache) ReadAt(p []byte, at int64) (n int, err error) {
 	for n < len(p) {
 		block, err := b.block(at / blockSize)

@@ -114,6 +114,7 @@ type itemColumns struct {
 	targetUsers            []*string
 }
 
+// add appends an item and its targets to the columns.
 func (c *itemColumns) add(i *item, targets []pg.Target) {
 	c.ids, c.seqs, c.ats = append(c.ids, i.id), append(c.seqs, i.seq), append(c.ats, i.at)
 	c.sources, c.kinds, c.descriptions = append(c.sources, i.source), append(c.kinds, i.kind), append(c.descriptions, i.description)
@@ -126,6 +127,7 @@ func (c *itemColumns) add(i *item, targets []pg.Target) {
 	}
 }
 
+// insert writes all items and targets with one statement each.
 func (c *itemColumns) insert(ctx context.Context, tx *pg.Tx) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO log (id, at, source, seq, type, description, user_url, user_name, user_key, ip, request_id, targets, changes, mac)

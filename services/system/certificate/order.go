@@ -135,6 +135,7 @@ func (r *Renewer) obtain(ctx context.Context, email string) (Issued, error) {
 	return Issued{Chain: string(chains[0].ChainPEM), Key: keyPEM.Reveal()}, nil
 }
 
+// newKey returns a new ECDSA key, and its PEM.
 func newKey() (crypto.Signer, secret.String, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
