@@ -190,7 +190,7 @@ func TestBudgetIsFreedOnceRead(t *testing.T) {
 // The key is checked again after waiting for a body, also if the body turns out to be empty.
 func TestEmptyBodyArrivesLate(t *testing.T) {
 	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
+		_, _ = io.WriteString(w, principal.FromContext(r.Context()).Principal.Name)
 	}, func(t *testing.T, d *testGateway, _ *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		for _, method := range []string{"POST", "GET"} {
 			d.setAdmin(keycache.Owner{Active: true, Name: "anna", Grants: principal.All})

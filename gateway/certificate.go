@@ -227,7 +227,7 @@ func (c *certificates) acmeConfig(hello *tls.ClientHelloInfo) (*tls.Config, erro
 		return nil, errors.New("too many ACME verifications are in progress")
 	}
 	ctx, cancel := context.WithTimeout(
-		principal.With(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
+		principal.NewContext(hello.Context(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
 		certificateTimeout,
 	)
 	defer cancel()

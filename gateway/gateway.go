@@ -130,7 +130,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	key, hasSecret := extractCredentials(r, settings.KeyInQuery.In(g.settings.Values()) == 1)
 	e := newRecorder(w, r, g.progressTimeout)
-	ctx, stop := context.WithCancelCause(principal.With(r.Context(), call))
+	ctx, stop := context.WithCancelCause(principal.NewContext(r.Context(), call))
 	defer stop(nil)
 	r = tracing.Receive(r.WithContext(ctx))
 	defer g.limitBody(r, e.connection)()

@@ -203,7 +203,7 @@ type recordingService struct {
 func (e *recordingService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.last, e.call = r, *principal.From(r.Context())
+	e.last, e.call = r, *principal.FromContext(r.Context())
 	e.seen++
 	w.Header().Set(problem.RouteHeader, "/port-speed/{port_speed_id}")
 	_, _ = io.WriteString(w, "here")

@@ -28,7 +28,7 @@ func (g *Gateway) Checks() []health.Check {
 
 // checkService asks for a path that no service has. A 404 is enough to show that the service responds.
 func (g *Gateway) checkService(ctx context.Context, service string) error {
-	ctx = principal.With(ctx, &principal.Call{RequestID: rand.Text()})
+	ctx = principal.NewContext(ctx, &principal.Call{RequestID: rand.Text()})
 	err := g.peers.Ask(ctx, service, "/internal/none", nil)
 	if errors.Is(err, mesh.ErrUnavailable) || ctx.Err() != nil {
 		return err

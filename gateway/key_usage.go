@@ -36,7 +36,9 @@ type keyUsage struct {
 
 // newKeyUsage returns a keyUsage that reports until Close.
 func newKeyUsage(peers mesh.Peers) *keyUsage {
-	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
+	ctx, stop := context.WithCancel(
+		principal.NewContext(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
+	)
 	u := &keyUsage{peers: peers, stop: stop, keys: map[int64]struct{}{}}
 	u.tasks.Go(func() {
 		tick := time.NewTicker(keyUsageInterval)

@@ -73,7 +73,7 @@ func askOrigin[T keycache.Value](ctx context.Context, o *origin, path string, s 
 		err = o.fetch(ctx, path, &value)
 		return value, err
 	}
-	_, err = o.unknownKeys.Do(ctx, principal.From(ctx).IP, func() (bool, error) {
+	_, err = o.unknownKeys.Do(ctx, principal.FromContext(ctx).IP, func() (bool, error) {
 		err := o.fetch(ctx, path, &value)
 		return err == nil && value.Exists(), err
 	})

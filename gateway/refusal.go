@@ -18,7 +18,7 @@ func (g *Gateway) Refuse(status int, reason string) *http.Response {
 	w := &bufferedResponse{header: http.Header{}}
 	id := rand.Text()
 	setCommonHeaders(w.header, id)
-	ctx := principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: id})
+	ctx := principal.NewContext(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: id})
 	problem.Write(
 		w,
 		(&http.Request{URL: &url.URL{}}).WithContext(ctx),

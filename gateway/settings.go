@@ -24,7 +24,9 @@ func (g *Gateway) followSettings(woken <-chan struct{}) {
 			return last, g.peers.Ask(ctx, "identity", settings.Path, &last)
 		},
 	}
-	ctx, stop := context.WithCancel(principal.With(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}))
+	ctx, stop := context.WithCancel(
+		principal.NewContext(context.Background(), &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()}),
+	)
 	_ = g.applySettings(ctx, nil)
 	_ = g.settings.Ask(ctx)
 	askErr := g.certificates.refresh(ctx)
@@ -34,7 +36,7 @@ func (g *Gateway) followSettings(woken <-chan struct{}) {
 		for lastError := ""; ctx.Err() == nil; {
 			if err := g.settings.Follow(ctx); err != nil && ctx.Err() == nil && err.Error() != lastError {
 				lastError = err.Error()
-				g.log.Warn("load settings failed, keeping the last ones", "request_id", principal.From(ctx).RequestID, "error", err)
+				g.log.Warn("load settings failed, keeping the last ones", "request_id", principal.FromContext(ctx).RequestID, "error", err)
 			}
 			select {
 			case <-time.After(time.Second):

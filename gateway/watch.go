@@ -142,7 +142,7 @@ func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 		}
 		w.lookups[hash] = struct{}{}
 		w.tasks.Go(func() {
-			ctx := principal.With(ctx, &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()})
+			ctx := principal.NewContext(ctx, &principal.Call{Peer: principal.Gateway, RequestID: rand.Text()})
 			f, err := w.keys.find(ctx, hash, known)
 			w.applyLookup(requests, decision{hash, f}, err)
 		})

@@ -257,7 +257,7 @@ func TestBodiesUnderWayEnd(t *testing.T) {
 // A request whose body arrives late is done with the rights that the key has by then.
 func TestBodyArrivesLate(t *testing.T) {
 	forBothTransports(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, principal.From(r.Context()).Principal.Name)
+		_, _ = io.WriteString(w, principal.FromContext(r.Context()).Principal.Name)
 	}, func(t *testing.T, d *testGateway, network *blockingService, ask func(string) (net.Conn, *bufio.Reader)) {
 		key := d.identity.issue(1)
 		c, in := ask(

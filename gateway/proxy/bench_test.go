@@ -39,7 +39,7 @@ func BenchmarkProxies(b *testing.B) {
 	for name, proxy := range map[string]http.Handler{"mesh": New(i.gateway, "network", []string{address}, i.log), "httputil": standardProxy} {
 		b.Run(name, func(b *testing.B) {
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				proxy.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
+				proxy.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), caller)))
 			}))
 			defer front.Close()
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -66,7 +66,7 @@ func BenchmarkUpstream(b *testing.B) {
 		_, _ = io.WriteString(w, "answer")
 	}))}, i.log)
 	r := httptest.NewRequest("GET", "/port-speed/7", nil)
-	r = r.WithContext(principal.With(r.Context(), caller))
+	r = r.WithContext(principal.NewContext(r.Context(), caller))
 	b.ReportAllocs()
 	for b.Loop() {
 		w := httptest.NewRecorder()

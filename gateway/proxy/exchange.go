@@ -84,7 +84,7 @@ func (x *exchange) writeHead(expectsContinue bool) {
 	}
 	_, _ = to.WriteString(" HTTP/1.1\r\nHost: ")
 	_, _ = to.WriteString(x.service)
-	if call := principal.From(r.Context()); call.Peer == principal.Gateway { // services believe it from gateways only
+	if call := principal.FromContext(r.Context()); call.Peer == principal.Gateway { // services believe it from gateways only
 		_, _ = to.WriteString("\r\n" + peers.CallHeader + ": ")
 		_, _ = to.Write(peers.AppendCall(to.AvailableBuffer(), call))
 	}

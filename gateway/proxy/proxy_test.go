@@ -102,7 +102,7 @@ var caller = &principal.Call{
 func (i *testMesh) serveGateway(upstream http.Handler) string {
 	i.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		upstream.ServeHTTP(w, r.WithContext(principal.With(r.Context(), caller)))
+		upstream.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), caller)))
 	}))
 	server.Config.ErrorLog = slog.NewLogLogger(i.log.Handler(), slog.LevelDebug)
 	i.t.Cleanup(server.Close)
@@ -117,6 +117,6 @@ func (i *testMesh) serveThrough(handler http.HandlerFunc) string {
 
 // describeCall responds with the request's call.
 func describeCall(w http.ResponseWriter, r *http.Request) {
-	call := principal.From(r.Context())
+	call := principal.FromContext(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }

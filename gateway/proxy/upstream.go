@@ -90,7 +90,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				"route",
 				response.Header.Get(problem.RouteHeader),
 				"request_id",
-				principal.From(r.Context()).RequestID,
+				principal.FromContext(r.Context()).RequestID,
 				"error",
 				err,
 			)

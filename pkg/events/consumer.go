@@ -269,7 +269,7 @@ func (c *Consumer) applyAll(ctx context.Context, db *pg.DB, at cursor, p page) e
 // apply applies changes and moves the cursor from at to to, in one unit of work.
 func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes []Event) error {
 	if len(changes) == 1 {
-		ctx = principal.With(ctx, &principal.Call{RequestID: changes[0].RequestID})
+		ctx = principal.NewContext(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
 	return c.moveCursor(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
 		if len(changes) == 0 {

@@ -826,7 +826,7 @@ func TestFeedIsForItsReaders(t *testing.T) {
 		handler.ServeHTTP(
 			response,
 			httptest.NewRequestWithContext(
-				principal.With(t.Context(), &principal.Call{Peer: peer}),
+				principal.NewContext(t.Context(), &principal.Call{Peer: peer}),
 				http.MethodGet,
 				"/internal/events?after=0",
 				http.NoBody,

@@ -40,7 +40,7 @@ func Feed(db *pg.DB, readers ...string) rest.Route {
 		Path:  feedPath,
 		Guard: guard.Peers(readers...),
 		Do: func(ctx context.Context, req pullRequest) (page, error) {
-			if reader := principal.From(ctx).Peer; f.due(reader) {
+			if reader := principal.FromContext(ctx).Peer; f.due(reader) {
 				if err := noteProgress(ctx, db, reader, req.After-req.Ahead); err != nil {
 					return page{}, err
 				}

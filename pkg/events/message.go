@@ -69,7 +69,7 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	tx.Wake(MessageTopic(o.Receiver))
 	m := Message{}
 	if err := tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id) VALUES ($1, $2, $3, nullif($4, '')) RETURNING n",
-		o.Receiver, kind, string(text), principal.From(ctx).RequestID).Scan(&m.N); err != nil {
+		o.Receiver, kind, string(text), principal.FromContext(ctx).RequestID).Scan(&m.N); err != nil {
 		return fmt.Errorf("send a message to %s: %w", o.Receiver, err)
 	}
 	if confidential.IsZero() {
@@ -96,7 +96,7 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 		Path:  messagePath,
 		Guard: guard.Peers(receivers...),
 		Do: func(ctx context.Context, req messageRequest) (out messageResponse, err error) {
-			receiver := principal.From(ctx).Peer
+			receiver := principal.FromContext(ctx).Peer
 			if req.Received != "" {
 				if err := db.InTx(ctx, func(tx *pg.Tx) error {
 					tx.Unrecorded("the receiver has it")
@@ -203,7 +203,7 @@ func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
 			return err
 		}
 	}
-	ctx = principal.With(ctx, &principal.Call{RequestID: m.RequestID})
+	ctx = principal.NewContext(ctx, &principal.Call{RequestID: m.RequestID})
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the sender has recorded the cause")
 		done, err := tx.Exec(ctx, "INSERT INTO message_taken (id) VALUES ($1) ON CONFLICT DO NOTHING", m.ID)

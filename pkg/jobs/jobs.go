@@ -127,7 +127,7 @@ type caller struct {
 
 // callerOf returns the caller without its grants: the service has already checked what it may do.
 func callerOf(ctx context.Context) caller {
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	c := caller{IP: call.IP, RequestID: call.RequestID}
 	if p := call.Principal; p != nil {
 		c.Principal = &principal.Principal{KeyID: p.KeyID, Owner: p.Owner, Name: p.Name}

@@ -121,7 +121,7 @@ func TestJobsFollowTheirUnitOfWork(t *testing.T) {
 			return nil
 		})
 	})}
-	ctx := principal.With(
+	ctx := principal.NewContext(
 		t.Context(),
 		&principal.Call{Peer: principal.Gateway, RequestID: "request-1", IP: netip.MustParseAddr("192.0.2.1"),
 			Principal: &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 3}, Name: "ada", Grants: principal.All}},

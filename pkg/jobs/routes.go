@@ -241,7 +241,10 @@ func (q queue) changeJob(
 		if err := json.Unmarshal([]byte(req.Caller), &by); err != nil {
 			return Reply{}, fmt.Errorf("read the caller: %w", err)
 		}
-		ctx = principal.With(ctx, &principal.Call{Peer: principal.From(ctx).Peer, Principal: by.Principal, IP: by.IP, RequestID: by.RequestID})
+		ctx = principal.NewContext(
+			ctx,
+			&principal.Call{Peer: principal.FromContext(ctx).Peer, Principal: by.Principal, IP: by.IP, RequestID: by.RequestID},
+		)
 		err = q.db.InTx(ctx, func(tx *pg.Tx) error {
 			tx.Unrecorded("the job is already in this state")
 			if answer, err = q.get(ctx, tx, req.ID, "FOR UPDATE"); err != nil || answer.Job == nil {

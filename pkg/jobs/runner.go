@@ -213,7 +213,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	if err != nil {
 		err = fmt.Errorf("read the job's caller: %w", err)
 	} else {
-		ctx = principal.With(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
+		ctx = principal.NewContext(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
 		err = w.attempt(ctx, job, kept.Progress, last)
 	}
 	cause := context.Cause(ctx)

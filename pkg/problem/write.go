@@ -17,7 +17,7 @@ import (
 // Write responds with the problem in err, and logs what the caller is not told. Instead of the path, which may contain
 // secrets, it logs the route from the response's header.
 func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	requestID := principal.From(r.Context()).RequestID
+	requestID := principal.FromContext(r.Context()).RequestID
 	f := From(err)
 	canceled := errors.Is(context.Cause(r.Context()), context.Canceled) // the caller is gone and needs no response
 	if (f.Kind == Internal || f.Kind == Unavailable) && !canceled {

@@ -36,7 +36,7 @@ func serve(t *testing.T, do func(context.Context, byToken) (view, error)) (statu
 	handler := rest.NewHandler("library", nil, slog.New(slog.NewTextHandler(&logged, nil)), []rest.Route{
 		rest.Read[byToken, view]{Path: "/book/{token}", Guard: guard.Public, Name: "getBook", Do: do}})
 	r := httptest.NewRequest(http.MethodGet, "/book/"+pathToken+"?q="+pathToken, nil)
-	ctx, cancel := context.WithCancel(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "request-1"}))
+	ctx, cancel := context.WithCancel(principal.NewContext(r.Context(), &principal.Call{Peer: principal.Gateway, RequestID: "request-1"}))
 	defer cancel()
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r.WithContext(context.WithValue(ctx, leaveKey{}, cancel)))

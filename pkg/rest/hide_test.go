@@ -58,7 +58,7 @@ type pieceBody struct {
 	Cost  *int64 `json:"cost" db:"cost" example:"12"`
 }
 
-func isClient(ctx context.Context) bool { return principal.From(ctx).Client() != 0 }
+func isClient(ctx context.Context) bool { return principal.FromContext(ctx).Client() != 0 }
 
 func warehouseRoutes() []rest.Route {
 	either := guard.HasOrClient(permission.NetworkGroups)
@@ -74,7 +74,7 @@ func warehouseRoutes() []rest.Route {
 			if !isClient(ctx) {
 				return nil
 			}
-			return []pg.Condition{{SQL: "owner_id = $1", Args: []any{principal.From(ctx).Client()}}}
+			return []pg.Condition{{SQL: "owner_id = $1", Args: []any{principal.FromContext(ctx).Client()}}}
 		},
 		Hide: rest.Hide{From: isClient, Members: []string{"place", "notes"}},
 		List: rest.ListOptions{

@@ -216,7 +216,7 @@ func (l List[Req, V]) statements() []route.Statement {
 	owner := "GET " + l.Path
 	all := []route.Statement{{Owner: owner, Field: "View", SQL: l.view.SQL(nil)}}
 	if l.Options.Search != nil {
-		anyone := principal.With(context.Background(), &principal.Call{Principal: &principal.Principal{}})
+		anyone := principal.NewContext(context.Background(), &principal.Call{Principal: &principal.Principal{}})
 		sources := l.Options.Search(anyone, url.Values{"q": {"anything"}})
 		all = append(all, route.Statement{Owner: owner, Field: "List.Search", SQL: l.view.SQL(sources)})
 	}

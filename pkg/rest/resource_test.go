@@ -59,7 +59,7 @@ type bookBody struct {
 }
 
 func ownShelves(ctx context.Context) []pg.Condition {
-	return []pg.Condition{{SQL: "owner_id = $1", Args: []any{principal.From(ctx).Principal.Owner.ID}}}
+	return []pg.Condition{{SQL: "owner_id = $1", Args: []any{principal.FromContext(ctx).Principal.Owner.ID}}}
 }
 
 func libraryRoutes(db *pg.DB) []rest.Route {
@@ -69,7 +69,7 @@ func libraryRoutes(db *pg.DB) []rest.Route {
 		List:  rest.ListOptions{Sorts: map[string]string{"name": "name"}},
 		Retry: rest.RetryRepeats, EditExample: `{"name": "essays"}`, Scope: ownShelves,
 		Check: func(ctx context.Context, _ *pg.Tx, _ int64, _, b *shelfBody) error {
-			b.OwnerID = principal.From(ctx).Principal.Owner.ID
+			b.OwnerID = principal.FromContext(ctx).Principal.Owner.ID
 			return nil
 		},
 	}.Routes()
@@ -401,7 +401,7 @@ func TestInternalBodiesAreTolerant(t *testing.T) {
 	}})
 	r := httptest.NewRequest(http.MethodPost, "/internal/echo", strings.NewReader(`{"name": "x", "added_in_the_next_release": true}`))
 	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), &principal.Call{Peer: principal.Gateway})))
+	handler.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), &principal.Call{Peer: principal.Gateway})))
 	if got := w.Body.String(); w.Code != http.StatusOK || got != `{"name":"x"}`+"\n" {
 		t.Errorf(`got %d %s, want 200 {"name":"x"}`, w.Code, got)
 	}

@@ -18,7 +18,7 @@ import (
 func As(handler http.Handler, p *principal.Principal) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: p, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
-		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+		handler.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), call)))
 	})
 }
 

@@ -164,5 +164,5 @@ func (s *RunningService) serve(w http.ResponseWriter, r *http.Request) {
 	caller := s.callers[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
 	s.mu.Unlock()
 	call := &principal.Call{Peer: principal.Gateway, Principal: caller, IP: netip.MustParseAddr("192.0.2.7"), RequestID: "test"}
-	s.running.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+	s.running.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), call)))
 }

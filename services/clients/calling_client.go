@@ -111,7 +111,7 @@ func (b *clientBody) checkClientEdit(ctx context.Context, tx *pg.Tx, caller, id 
 
 // refuseActing returns an error for a session that acts for the account. Such a session is not the account's own.
 func refuseActing(ctx context.Context) error {
-	if principal.From(ctx).Principal.Acting {
+	if principal.FromContext(ctx).Principal.Acting {
 		return problem.New(
 			problem.Forbidden,
 			"A session that acts for the account, or that began with a link, cannot change email, password, verify or super links.",
@@ -150,7 +150,7 @@ func (s *Service) askSecondFactor(ctx context.Context, b *clientBody) error {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
 	var answer credentials.Confirmed
-	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.From(ctx).Principal.KeyID), &answer)
+	err := s.peers.Ask(ctx, "identity", fmt.Sprintf("%s/%d", credentials.ConfirmedPath, principal.FromContext(ctx).Principal.KeyID), &answer)
 	if errors.Is(err, mesh.ErrUnavailable) {
 		err = problem.New(problem.Unavailable, "The second factor cannot be checked right now. Try again.").Because(err)
 	}

@@ -188,7 +188,7 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 		return err
 	}
 	if verb == rest.Editing && callingClient(ctx) != 0 {
-		b.isFresh = time.Since(principal.From(ctx).Principal.SignedIn) < credentials.FreshLoginTTL
+		b.isFresh = time.Since(principal.FromContext(ctx).Principal.SignedIn) < credentials.FreshLoginTTL
 		if !b.isFresh && !b.CurrentPassword.IsZero() {
 			if err := s.confirmPassword(ctx, b); err != nil {
 				return err
@@ -202,7 +202,8 @@ func (s *Service) prepareClient(ctx context.Context, verb rest.Verbs, b *clientB
 	}
 	b.site = s.settings.Values()
 	var invalid problem.Fields
-	b.passwordIgnored = b.confirmedHash == nil && !b.isFresh && !principal.From(ctx).Principal.May(permission.UsersClients, permission.Write)
+	b.passwordIgnored = b.confirmedHash == nil && !b.isFresh &&
+		!principal.FromContext(ctx).Principal.Holds(permission.UsersClients, permission.Write)
 	if b.Password.IsZero() || b.passwordIgnored {
 		return nil
 	}

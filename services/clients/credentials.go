@@ -48,7 +48,7 @@ func (s *Service) credentialsRoute() rest.Route {
 // address by somebody else, the account counts as unproven.
 func endSessions(ctx context.Context, tx *pg.Tx, id int64, email bool) error {
 	own := int64(0)
-	if p := principal.From(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
+	if p := principal.FromContext(ctx).Principal; p != nil && p.Owner == (principal.Owner{Type: principal.Client, ID: id}) {
 		own = p.KeyID
 	}
 	_, err := tx.Exec(

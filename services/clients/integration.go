@@ -14,7 +14,7 @@ import (
 
 // callingIntegration returns the caller's id, if the caller is an integration.
 func callingIntegration(ctx context.Context) (int64, bool) {
-	caller := principal.From(ctx).Principal.Owner
+	caller := principal.FromContext(ctx).Principal.Owner
 	return caller.ID, caller.Type == principal.Integration
 }
 

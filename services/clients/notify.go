@@ -101,7 +101,7 @@ func (s *Service) notifyInstalled(ctx context.Context, tx *pg.Tx, m events.Messa
 
 // describeChanges returns the content of a mail about changes, with the caller and its address.
 func describeChanges(ctx context.Context, changes []string) mail.AccountChanged {
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	content := mail.AccountChanged{Changes: changes, At: time.Now().UTC().Truncate(time.Second)}
 	if call.Principal != nil {
 		content.By = call.Principal.Name

@@ -19,7 +19,7 @@ import (
 var holdersAndClients = guard.HasOrClient(permission.UsersClients)
 
 // callingClient returns the caller's id if the caller is a client, else 0.
-func callingClient(ctx context.Context) int64 { return principal.From(ctx).Client() }
+func callingClient(ctx context.Context) int64 { return principal.FromContext(ctx).Client() }
 
 // whereVisible returns the condition on client_seen for the rows that the caller sees.
 func whereVisible(ctx context.Context) pg.Condition {

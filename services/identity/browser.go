@@ -20,7 +20,7 @@ func browserRoutes() []rest.Route {
 		Guard:   guard.Public,
 		Summary: "View the caller's own address",
 		Do: func(ctx context.Context, _ rest.None) (BrowserDetails, error) {
-			return BrowserDetails{principal.From(ctx).IP.String()}, nil
+			return BrowserDetails{principal.FromContext(ctx).IP.String()}, nil
 		},
 	}}
 }

@@ -73,7 +73,7 @@ func (s *fixture) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	ctx := principal.With(r.Context(), call)
+	ctx := principal.NewContext(r.Context(), call)
 	if needed, asks := strings.CutPrefix(r.URL.Path, "/-/holds/"); asks {
 		if call.Principal == nil || !call.Principal.Grants.Holds(principal.ParseGrants([]string{needed + " read"})) {
 			problem.Write(w, r.WithContext(ctx), s.Deps.Log, problem.New(problem.Forbidden, "The key lacks %s read.", needed))

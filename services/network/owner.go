@@ -14,7 +14,7 @@ import (
 
 // scopeToClient limits a client to the entities that are assigned to it.
 func scopeToClient(ctx context.Context) []pg.Condition {
-	client := principal.From(ctx).Client()
+	client := principal.FromContext(ctx).Client()
 	if client == 0 {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 // range finds the entities inside. Other texts are the beginning of an address, or a part of a nickname, a billing id,
 // or a name of an owner or server.
 func searchEntities(ctx context.Context, query url.Values) []pg.Source {
-	owned := query.Has("owner") || query.Has("owner_id") || principal.From(ctx).Client() != 0 // clients see only their own entities
+	owned := query.Has("owner") || query.Has("owner_id") || principal.FromContext(ctx).Client() != 0 // clients see only their own entities
 	q, from := query.Get("q"), chooseSources(query, owned)
 	found := searchAddresses(q)
 	switch {

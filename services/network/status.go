@@ -82,7 +82,7 @@ func isSame(a, b *string) bool { return a == b || a != nil && b != nil && *a == 
 
 // isAdmin reports whether the caller is an admin, rather than an integration or a client.
 func isAdmin(ctx context.Context) bool {
-	p := principal.From(ctx).Principal
+	p := principal.FromContext(ctx).Principal
 	return p != nil && p.Owner.Type == principal.Admin
 }
 

@@ -146,7 +146,7 @@ func (s *sites) awaitSync(f *fileServer, condition string, is func(filesync.File
 // cancelSyncs cancels the jobs of all running syncs, as the system service does for an operator.
 func (s *sites) cancelSyncs() {
 	s.Helper()
-	ctx := principal.With(s.Context(), &principal.Call{Principal: testkit.AdminWith(principal.All)})
+	ctx := principal.NewContext(s.Context(), &principal.Call{Principal: testkit.AdminWith(principal.All)})
 	system := s.Peers("system")
 	found, err := jobs.List(
 		ctx,

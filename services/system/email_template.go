@@ -119,7 +119,7 @@ func (s *Service) checkTemplate(ctx context.Context, tx *pg.Tx, _ int64, before,
 // The author of such a template could read the links and codes by which admins sign in.
 func checkCarrier(ctx context.Context, types ...string) error {
 	for _, t := range types {
-		if mail.CarriesSecrets(t) && !principal.From(ctx).Principal.May(permission.UsersAdmins, permission.Write) {
+		if mail.CarriesSecrets(t) && !principal.FromContext(ctx).Principal.Holds(permission.UsersAdmins, permission.Write) {
 			return problem.New(problem.Forbidden, "The key lacks %s %s. Templates of the type %s carry links or codes by which people sign in.",
 				permission.UsersAdmins, permission.Write, t)
 		}

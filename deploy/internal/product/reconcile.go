@@ -134,7 +134,7 @@ func examine(ctx context.Context, schemas map[string]*pg.DB, name string, screen
 // last admin alone, and prints that.
 func (r *restored) reconcile(ctx context.Context, schemas map[string]*pg.DB, takeBack bool, screen io.Writer) error {
 	left := []string{}
-	err := schemas[r.name].InTx(principal.With(ctx, &principal.Call{RequestID: "restored"}), func(tx *pg.Tx) error {
+	err := schemas[r.name].InTx(principal.NewContext(ctx, &principal.Call{RequestID: "restored"}), func(tx *pg.Tx) error {
 		if err := r.begin(ctx, tx); err != nil || !takeBack {
 			return err
 		}

@@ -84,7 +84,7 @@ func serveService(ctx context.Context, o serverConfig, announceReady announce) e
 	admin := &principal.Principal{KeyID: 1, Owner: principal.Owner{Type: principal.Admin, ID: 1}, Name: "bench", Grants: principal.All}
 	return listen(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		call := &principal.Call{Peer: principal.Gateway, Principal: admin, IP: netip.IPv6Loopback(), RequestID: "bench"}
-		handler.ServeHTTP(w, r.WithContext(principal.With(r.Context(), call)))
+		handler.ServeHTTP(w, r.WithContext(principal.NewContext(r.Context(), call)))
 	}), endpoint{}, plainListener, announceReady)
 }
 

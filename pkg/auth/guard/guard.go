@@ -29,7 +29,7 @@ func (h has) Check(c *principal.Call, a permission.Access, _ int64) error {
 	if err := AnyKey.Check(c, a, 0); err != nil {
 		return err
 	}
-	if !c.Principal.May(permission.Permission(h), a) {
+	if !c.Principal.Holds(permission.Permission(h), a) {
 		return problem.New(problem.Forbidden, "The key lacks %s %s.", h, a)
 	}
 	return nil

@@ -19,7 +19,7 @@ func (l *Lockouts) Confirm(
 	password secret.String,
 	hash string,
 ) (right bool, err error) {
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	owner := call.Principal.Owner
 	guess := Guess{Name: owner.URL(), Address: call.IP, Key: call.Principal.KeyID}
 	right, err = l.Try(ctx, guess, func() (bool, error) { return hasher.Matches(ctx, password, hash) })

@@ -53,8 +53,8 @@ type Principal struct {
 	SignedIn time.Time `json:"signed_in,omitzero"`
 }
 
-// May tells whether the principal holds a permission with this access.
-func (p *Principal) May(wanted permission.Permission, a permission.Access) bool {
+// Holds reports whether the principal holds a permission with this access.
+func (p *Principal) Holds(wanted permission.Permission, a permission.Access) bool {
 	return p != nil && p.Grants.Holds(Grant(wanted, a))
 }
 
@@ -81,13 +81,13 @@ func (c *Call) Client() int64 {
 
 type callKey struct{}
 
-// With returns a context with the call. Only code that terminates a connection may use it.
-func With(ctx context.Context, c *Call) context.Context {
+// NewContext returns a context with the call. Only code that terminates a connection may use it.
+func NewContext(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// From returns the call of a context. Without one it returns the zero Call, which may do nothing.
-func From(ctx context.Context) *Call {
+// FromContext returns the call of a context. Without one it returns the zero Call, which may do nothing.
+func FromContext(ctx context.Context) *Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return c
 	}

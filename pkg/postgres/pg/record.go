@@ -114,7 +114,7 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 			return err
 		}
 	}
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	var actor struct {
 		url, name *string
 		key       *int64

@@ -54,7 +54,7 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 	}
 	decode := func(ctx context.Context, r *http.Request) (any, error) {
 		for _, id := range guardedIDs(o, r) {
-			if err := o.Guard.Check(principal.From(ctx), access, id); err != nil {
+			if err := o.Guard.Check(principal.FromContext(ctx), access, id); err != nil {
 				return nil, err
 			}
 		}

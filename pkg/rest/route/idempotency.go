@@ -55,7 +55,7 @@ type attempt struct {
 // newAttempt returns the attempt of a request, or nil if it has no Idempotency-Key. Each API key has attempts of its own, even
 // among keys of one owner. A response may have what a key with fewer permissions must not see.
 func newAttempt(r *http.Request, text []byte) (*attempt, error) {
-	value, caller := r.Header.Get(IdempotencyHeader), principal.From(r.Context()).Principal
+	value, caller := r.Header.Get(IdempotencyHeader), principal.FromContext(r.Context()).Principal
 	if value == "" || caller == nil || r.Method != http.MethodPost {
 		return nil, nil
 	}

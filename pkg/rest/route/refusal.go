@@ -25,7 +25,7 @@ const refusalTimeout = 5 * time.Second
 
 // recordRefusal records an attempt at a forbidden change, so that readers of the log see it.
 func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r *http.Request, err error) {
-	if !o.Changes || principal.From(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
+	if !o.Changes || principal.FromContext(ctx).Principal == nil || !problem.Is(err, problem.Forbidden) {
 		return
 	}
 	change := pg.Record{Kind: "request", Action: "refused", After: refusal{o.Method, o.Path, problem.From(err).Detail}}
@@ -42,6 +42,6 @@ func recordRefusal(ctx context.Context, db *pg.DB, log *slog.Logger, o *Route, r
 	})
 	if failed != nil {
 		log.Error("record refusal failed", "outage", "record-refusal",
-			"method", o.Method, "route", o.Path, "request_id", principal.From(ctx).RequestID, "error", failed)
+			"method", o.Method, "route", o.Path, "request_id", principal.FromContext(ctx).RequestID, "error", failed)
 	}
 }

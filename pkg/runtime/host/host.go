@@ -294,7 +294,7 @@ const retryInterval = time.Second
 func (s *Service) runTask(ctx context.Context, task service.Task) {
 	for ctx.Err() == nil {
 		call := &principal.Call{RequestID: rand.Text()} // correlates the log lines of this run, here and in the services that it asks
-		err := runOnce(principal.With(ctx, call), task)
+		err := runOnce(principal.NewContext(ctx, call), task)
 		if err != nil && ctx.Err() == nil {
 			s.failures.WithLabelValues(task.Name).Inc()
 			id := call.RequestID

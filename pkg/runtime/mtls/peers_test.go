@@ -21,7 +21,7 @@ import (
 // answering responds with its name, the sender and the request.
 func answering(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call := principal.From(r.Context())
+		call := principal.FromContext(r.Context())
 		fmt.Fprintf(w, `"%s %s %s %s %s"`, name, call.Peer, call.RequestID, r.Method, r.RequestURI)
 	})
 }
@@ -29,7 +29,7 @@ func answering(name string) http.Handler {
 func ask(t *testing.T, p *peers.Peers) (string, error) {
 	t.Helper()
 	var text string
-	ctx := principal.With(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
+	ctx := principal.NewContext(t.Context(), &principal.Call{RequestID: "r1", Principal: caller.Principal})
 	err := p.Ask(ctx, "network", "/internal/x?y=%20z", &text)
 	return text, err
 }
@@ -104,7 +104,7 @@ func TestAskSilent(t *testing.T) {
 	waited := 0
 	began := time.Now()
 	for range 20 {
-		ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), wait)
+		ctx, cancel := context.WithTimeout(principal.NewContext(t.Context(), caller), wait)
 		if err := p.Ask(ctx, "network", "/", new(string)); errors.Is(err, mesh.ErrUnavailable) {
 			waited++
 		}
@@ -168,7 +168,7 @@ func TestAskTimeout(t *testing.T) {
 		_, _ = bufio.NewReader(c).Peek(1)
 		_, _ = io.Copy(io.Discard, c) // until the other end gives up
 	}()
-	ctx, cancel := context.WithTimeout(principal.With(t.Context(), caller), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(principal.NewContext(t.Context(), caller), 100*time.Millisecond)
 	defer cancel()
 	if err := i.peers(i.gateway, silent.Addr().String()).Ask(ctx, "network", "/", new(string)); !errors.Is(err, mesh.ErrUnavailable) {
 		t.Errorf("a silent instance: got %v, want %v", err, mesh.ErrUnavailable)

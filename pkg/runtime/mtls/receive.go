@@ -42,7 +42,7 @@ func Receive(next http.Handler, log *slog.Logger) http.Handler {
 		}
 		r.Header.Del(peers.CallHeader)
 		w.Header()["Date"] = nil // the gateway sets it
-		r = r.WithContext(principal.With(r.Context(), call))
+		r = r.WithContext(principal.NewContext(r.Context(), call))
 		if r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
 			return

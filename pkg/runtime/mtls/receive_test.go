@@ -37,7 +37,7 @@ func (i *install) send(id *Identity, address string, header ...string) (status i
 
 // echoCaller responds with what is known of the caller.
 func echoCaller(w http.ResponseWriter, r *http.Request) {
-	call := principal.From(r.Context())
+	call := principal.FromContext(r.Context())
 	_, _ = io.WriteString(w, call.Peer+"|"+string(peers.AppendCall(nil, call))+"|"+r.Header.Get(peers.CallHeader))
 }
 

@@ -41,7 +41,7 @@ func TestRenew(t *testing.T) {
 		path := []string{"/", "/last"}[n%2]
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				if err := peers.Ask(principal.With(t.Context(), caller), "network", path, &struct{}{}); err != nil {
+				if err := peers.Ask(principal.NewContext(t.Context(), caller), "network", path, &struct{}{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -84,7 +84,7 @@ func TestRenew(t *testing.T) {
 	if err := i.network.Renew(issued, next.Certificate()); err == nil {
 		t.Error("renew with another service's certificate: got no error, want one")
 	}
-	if err := peers.Ask(principal.With(t.Context(), caller), "network", "/last", &struct{}{}); err != nil {
+	if err := peers.Ask(principal.NewContext(t.Context(), caller), "network", "/last", &struct{}{}); err != nil {
 		t.Error("ask after refused renewals:", err)
 	}
 	if c, err := tls.Dial("tcp", address, i.identity("gateway").ClientConfig("network")); err == nil {

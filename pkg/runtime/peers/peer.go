@@ -119,7 +119,7 @@ func (s *peer) ask(ctx context.Context, address, path string) (status int, body 
 	defer asked()
 	r.Host = s.service
 	tracing.Inject(r.Context(), r.Header.Set)
-	if call := principal.From(ctx); call.Peer == principal.Gateway { // services refuse it from others
+	if call := principal.FromContext(ctx); call.Peer == principal.Gateway { // services refuse it from others
 		r.Header[CallHeader] = []string{string(AppendCall(nil, call))}
 	} else if call.RequestID != "" {
 		r.Header[RequestHeader] = []string{call.RequestID}

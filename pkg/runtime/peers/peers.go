@@ -57,7 +57,7 @@ func (p *Peers) SetInstances(service string, addresses []string) {
 func (p *Peers) Ask(ctx context.Context, service, path string, into any) error {
 	ctx, cancel := p.Limit(ctx, askTimeout)
 	defer cancel()
-	ctx = principal.With(ctx, &principal.Call{Peer: p.self, RequestID: principal.From(ctx).RequestID})
+	ctx = principal.NewContext(ctx, &principal.Call{Peer: p.self, RequestID: principal.FromContext(ctx).RequestID})
 	status, body, err := p.get(ctx, service, path)
 	switch {
 	case err != nil:

@@ -85,7 +85,7 @@ func (d *Double) SetAway(away bool) {
 // handle serves a path to these peers. The double is locked meanwhile.
 func (d *Double) handle(path string, to []string, answer func(r *http.Request) any) {
 	d.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(to, principal.From(r.Context()).Peer) {
+		if !slices.Contains(to, principal.FromContext(r.Context()).Peer) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -215,7 +215,7 @@ type messagePage struct {
 }
 
 func (d *Double) serveMessages(r *http.Request) any {
-	receiver, acknowledged := principal.From(r.Context()).Peer, strings.Split(r.FormValue("taken"), ",")
+	receiver, acknowledged := principal.FromContext(r.Context()).Peer, strings.Split(r.FormValue("taken"), ",")
 	after, _ := strconv.ParseInt(r.FormValue("after"), 10, 64)
 	d.sent[receiver] = slices.DeleteFunc(d.sent[receiver], func(m events.Message) bool { return slices.Contains(acknowledged, m.ID) })
 	var out messagePage

@@ -9,7 +9,7 @@ import (
 
 // Address returns the address that the request comes from.
 func Address(ctx context.Context) netip.Addr {
-	if ip := principal.From(ctx).IP; ip.IsValid() {
+	if ip := principal.FromContext(ctx).IP; ip.IsValid() {
 		return ip
 	}
 	return netip.IPv6Unspecified()

@@ -42,7 +42,7 @@ func AllowMutation[Req any](ctx context.Context, tx *pg.Tx, _ Req) error { retur
 // LockCaller takes the lock of accounts, and reads the calling key. A revocation of the key, or of its owner's permissions,
 // therefore comes either before or after this unit of work.
 func LockCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
-	if principal.From(ctx).Principal.Acting {
+	if principal.FromContext(ctx).Principal.Acting {
 		return Caller{}, ErrActing()
 	}
 	if err := Lock(ctx, tx); err != nil {
@@ -57,7 +57,7 @@ func ReadCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
 	if c, known := tx.Caller.(Caller); known {
 		return c, nil
 	}
-	found := principal.From(ctx).Principal
+	found := principal.FromContext(ctx).Principal
 	c := Caller{Owner: found.Owner, Grants: found.Grants, KeyID: found.KeyID}
 	var permissions []string // of an admin; other services store those of other accounts
 	var boundNames *[]string

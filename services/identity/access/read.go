@@ -11,18 +11,18 @@ import (
 
 // CanRead reports whether the caller may read the keys of this owner.
 func CanRead(ctx context.Context, owner principal.Owner) bool {
-	caller := principal.From(ctx).Principal
-	return caller.Owner == owner || caller.May(PermissionFor(owner.Type), permission.Read)
+	caller := principal.FromContext(ctx).Principal
+	return caller.Owner == owner || caller.Holds(PermissionFor(owner.Type), permission.Read)
 }
 
 // ReadableOwners returns the condition for rows whose owner the caller may read: its own rows, and those of the owner types that
 // its permissions cover. The condition keeps a list of one owner's rows, and a list of all rows, on an index.
 func ReadableOwners(ctx context.Context) []pg.Condition {
-	caller := principal.From(ctx).Principal
+	caller := principal.FromContext(ctx).Principal
 	types := []principal.OwnerType{principal.Admin, principal.Client, principal.Integration}
 	readable := slices.DeleteFunc(
 		slices.Clone(types),
-		func(t principal.OwnerType) bool { return !caller.May(PermissionFor(t), permission.Read) },
+		func(t principal.OwnerType) bool { return !caller.Holds(PermissionFor(t), permission.Read) },
 	)
 	own := pg.Condition{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{caller.Owner.Type, caller.Owner.ID}}
 	switch len(readable) {

@@ -26,7 +26,7 @@ import (
 // has few slots, and callers without that right must not take them.
 func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBody) error {
 	b.site = s.Settings.Values()
-	caller := principal.From(ctx).Principal
+	caller := principal.FromContext(ctx).Principal
 	if time.Since(caller.SignedIn) < credentials.FreshLoginTTL {
 		b.isFresh = true
 	} else if !b.CurrentPassword.IsZero() && caller.Owner.Type == principal.Admin {
@@ -38,7 +38,7 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 	if account.CheckPassword(b.Password, b.site, &invalid); len(invalid) > 0 { // Resolve says so later
 		return nil
 	}
-	if b.confirmed == nil && !b.isFresh && !caller.May(permission.UsersAdmins, permission.Write) { // update says so later
+	if b.confirmed == nil && !b.isFresh && !caller.Holds(permission.UsersAdmins, permission.Write) { // update says so later
 		return nil
 	}
 	hash, err := s.Hasher.Hash(ctx, b.Password)
@@ -49,7 +49,7 @@ func (s *Service) preparePasswords(ctx context.Context, _ rest.Verbs, b *adminBo
 // confirmPassword compares the current password with the caller's, unless there were too many wrong ones. It logs a wrong one.
 func (s *Service) confirmPassword(ctx context.Context, b *adminBody) error {
 	var stored *string
-	err := s.DB.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", principal.From(ctx).Principal.Owner.ID).Scan(&stored)
+	err := s.DB.QueryRow(ctx, "SELECT password_hash FROM admin WHERE id = $1", principal.FromContext(ctx).Principal.Owner.ID).Scan(&stored)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return apikey.Invalid()
 	}
@@ -107,7 +107,7 @@ func checkOwnEdit(ctx context.Context, tx *pg.Tx, b *adminBody, refusal error) e
 	if refusal != nil && !problem.Is(refusal, problem.Forbidden) {
 		return refusal
 	}
-	id := principal.From(ctx).Principal.Owner.ID
+	id := principal.FromContext(ctx).Principal.Owner.ID
 	var changesOthers, changesEmail, isConfirmed, hasNoPassword bool
 	err := tx.QueryRow(ctx, `
 		SELECT username <> $2 OR receive_copies <> $3 OR disabled <> $4, coalesce(email, '') <> $5, coalesce(password_hash = $6, false), password_hash IS NULL

@@ -19,7 +19,12 @@ func TestNoHashWithoutPermission(t *testing.T) {
 	defer cancel()
 	powerless := &principal.Principal{KeyID: 7, Owner: principal.Owner{Type: principal.Admin, ID: 7}}
 	b := &adminBody{Password: secret.New("a long walk in the rain")}
-	if err := s.preparePasswords(principal.With(ctx, &principal.Call{Principal: powerless}), rest.Editing, b); err != nil || b.hash != nil {
+	if err := s.preparePasswords(
+		principal.NewContext(ctx, &principal.Call{Principal: powerless}),
+		rest.Editing,
+		b,
+	); err != nil ||
+		b.hash != nil {
 		t.Errorf("got hashed %v, %v, want false, nil", b.hash != nil, err)
 	}
 }

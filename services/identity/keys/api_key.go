@@ -181,5 +181,5 @@ func (s *Service) Routes() []rest.Route {
 
 // currentKey returns the key of the request.
 func (s *Service) currentKey(ctx context.Context, _ rest.None) (APIKey, error) {
-	return View.Get(ctx, s.DB, principal.From(ctx).Principal.KeyID)
+	return View.Get(ctx, s.DB, principal.FromContext(ctx).Principal.KeyID)
 }

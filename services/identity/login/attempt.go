@@ -33,7 +33,7 @@ type attempt struct {
 func storeAttempt(ctx context.Context, tx *pg.Tx, a attempt) error {
 	tx.Unrecorded("LogAttempts records it")
 	tx.Wake(Attempted)
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	caller := principal.Call{IP: call.IP, RequestID: call.RequestID}
 	if p := call.Principal; p != nil {
 		caller.Principal = &principal.Principal{KeyID: p.KeyID, Owner: p.Owner, Name: p.Name}
@@ -75,7 +75,7 @@ func (s *Logins) LogAttempts(ctx context.Context) error {
 // logAttempt logs the oldest stored attempt, and deletes it. The error is pgx.ErrNoRows if there is none.
 func (s *Logins) logAttempt(ctx context.Context) error {
 	var caller principal.Call
-	ctx = principal.With(ctx, &caller)
+	ctx = principal.NewContext(ctx, &caller)
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		var a attempt
 		caller = principal.Call{}

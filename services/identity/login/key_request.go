@@ -203,7 +203,7 @@ func (s *Logins) Routes() []rest.Route {
 // prepareKey compares the password of a login.
 func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (err error) {
 	if b.purpose() != purposeSignIn {
-		return guard.AnyKey.Check(principal.From(ctx), permission.Write, 0)
+		return guard.AnyKey.Check(principal.FromContext(ctx), permission.Write, 0)
 	}
 	var invalid problem.Fields
 	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve reports the errors later

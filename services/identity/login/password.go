@@ -25,7 +25,7 @@ func (s *Logins) checkPassword(ctx context.Context, b *keyRequest) (p person.Per
 	}
 	guess := lockout.Guess{
 		Name:        guessName(p, t, b.Email, b.Username),
-		Address:     principal.From(ctx).IP,
+		Address:     principal.FromContext(ctx).IP,
 		KnownDevice: s.Sessions.IsKnownDevice(p, b.Device),
 	}
 	b.knownDevice = guess.KnownDevice

@@ -149,7 +149,7 @@ func (s *Resets) findForReset(ctx context.Context, req *newResetRequest) (err er
 // makeReset stores a link for the account. If there is no such account, it stores one that is never mailed.
 func (s *Resets) makeReset(ctx context.Context, tx *pg.Tx, req newResetRequest) (response PasswordReset, err error) {
 	p := req.person
-	if response.User.Email = req.body.Email; p.Exists() && principal.From(ctx).Principal != nil && access.CanRead(ctx, p.Owner) {
+	if response.User.Email = req.body.Email; p.Exists() && principal.FromContext(ctx).Principal != nil && access.CanRead(ctx, p.Owner) {
 		response = describeAccount(p)
 	}
 	if !p.CanReset() {

@@ -136,7 +136,7 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 	if err := q.check(); err != nil {
 		return link, err
 	}
-	call := principal.From(ctx).Principal
+	call := principal.FromContext(ctx).Principal
 	if call.Acting {
 		return link, access.ErrActing()
 	}
@@ -206,7 +206,7 @@ func storeCode(
 		RETURNING expires_at`,
 		pgx.StrictNamedArgs{
 			"hash": hash[:], "owner_type": owner.Type, "owner_id": owner.ID, "key_id": c.KeyID,
-			"actor_type": c.Owner.Type, "actor_id": c.Owner.ID, "actor_name": principal.From(ctx).Principal.Name,
+			"actor_type": c.Owner.Type, "actor_id": c.Owner.ID, "actor_name": principal.FromContext(ctx).Principal.Name,
 			"bound": access.BoundNames(c.Bound), "credentials": version, "ttl": session.LinkTTL, "latest": latest,
 		},
 	).Scan(&expiresAt.Time)

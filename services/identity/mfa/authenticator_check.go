@@ -22,7 +22,7 @@ import (
 // prepareAuthenticator looks up the address and credentials version of the account if the authenticator needs them. It checks the
 // credential of a new security key, which counts as one try of its code.
 func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *authenticatorBody) (err error) {
-	owner := principal.From(ctx).Principal.Owner
+	owner := principal.FromContext(ctx).Principal.Owner
 	switch {
 	case verb == rest.Editing && b.Verified && b.Credential.Type != "":
 		b.newKey, err = s.checkNewPasskey(ctx, b.Credential)
@@ -80,7 +80,11 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *a
 // generateTOTP generates the secret that the app shares with this service.
 func (s *Service) generateTOTP(ctx context.Context, b *authenticatorBody) error {
 	key, err := totp.Generate(
-		totp.GenerateOpts{Issuer: settings.SiteName.In(s.Settings.Values()), AccountName: principal.From(ctx).Principal.Name, SecretSize: 20},
+		totp.GenerateOpts{
+			Issuer:      settings.SiteName.In(s.Settings.Values()),
+			AccountName: principal.FromContext(ctx).Principal.Name,
+			SecretSize:  20,
+		},
 	)
 	if err != nil {
 		return fmt.Errorf("generate a TOTP secret: %w", err)
@@ -186,7 +190,7 @@ func (s *Service) verify(ctx context.Context, tx *pg.Tx, c access.Caller, id int
 	if err != nil {
 		return err
 	}
-	name := principal.From(ctx).Principal.Name
+	name := principal.FromContext(ctx).Principal.Name
 	tx.Record(pg.Record{Kind: "auth.verify.auth", Action: "verified", After: map[string]any{"method": b.Method},
 		Targets: []pg.Target{{Type: "auth/verify/auth", Noun: "authenticator", ID: id}, person.Target(b.account(), &name)}})
 	return s.People.NotifyOwner(ctx, tx, b.account(), "An authenticator was added, which confirms sign-ins from now on.")

@@ -81,7 +81,7 @@ func (s *Service) codeRoutes() []rest.Route {
 			Table:   "verify_code",
 			View:    "verify_code_view",
 			Scope: func(ctx context.Context) []pg.Condition {
-				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.From(ctx).Principal.KeyID}}}
+				return []pg.Condition{{SQL: "key_id = $1", Args: []any{principal.FromContext(ctx).Principal.KeyID}}}
 			},
 			// A code reveals nothing about others' authenticators.
 			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
@@ -121,7 +121,7 @@ func (s *Service) codeRoutes() []rest.Route {
 
 // prepareCode looks up the version of a client's credentials. The code expires when the version changes.
 func (s *Service) prepareCode(ctx context.Context, req *newVerifyCode) error {
-	if owner := principal.From(ctx).Principal.Owner; owner.Type == principal.Client {
+	if owner := principal.FromContext(ctx).Principal.Owner; owner.Type == principal.Client {
 		p, err := s.People.Get(ctx, owner)
 		req.credentials = p.Version
 		return err
@@ -146,7 +146,7 @@ func (s *Service) createCode(ctx context.Context, tx *pg.Tx, req newVerifyCode) 
 		return VerifyCode{}, err
 	}
 	p := person.Person{Owner: c.Owner}
-	p.Name, p.Version = principal.From(ctx).Principal.Name, req.credentials
+	p.Name, p.Version = principal.FromContext(ctx).Principal.Name, req.credentials
 	return s.beginChallenge(ctx, tx, challengeOptions{person: p, origin: fromSession, auth: &auth, key: &c.KeyID, latest: c.Latest})
 }
 

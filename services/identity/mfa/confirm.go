@@ -83,7 +83,7 @@ type pendingCode struct {
 
 // findCode finds the code that a request answers, by the challenge or, without one, by the calling key.
 func (s *Service) findCode(ctx context.Context, req *confirmRequest, challenge string) error {
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	where, arg := "c.challenge = $1", any(keys.HashToken(challenge))
 	if challenge == "" {
 		if err := guard.AnyKey.Check(call, permission.Write, 0); err != nil {

@@ -77,7 +77,7 @@ func (s *Service) beginPasskey(ctx context.Context, tx *pg.Tx, id int64, p perso
 	if err != nil {
 		return "", fmt.Errorf("read authenticator %d: %w", id, err)
 	}
-	p.Owner, p.Name = c.Owner, principal.From(ctx).Principal.Name
+	p.Owner, p.Name = c.Owner, principal.FromContext(ctx).Principal.Name
 	code, err := s.beginChallenge(ctx, tx, challengeOptions{person: p, origin: fromSession, auth: &auth, key: &c.KeyID, latest: c.Latest})
 	return string(code.Options), err
 }
@@ -134,7 +134,7 @@ type newPasskey struct {
 // checkNewPasskey checks a new key's credential against the challenge of the calling key. It returns nil if no such challenge is
 // open.
 func (s *Service) checkNewPasskey(ctx context.Context, credential passkey.Credential) (*newPasskey, error) {
-	p := principal.From(ctx).Principal
+	p := principal.FromContext(ctx).Principal
 	created := newPasskey{code: pendingCode{
 		origin: fromSession, method: methodPasskey, owner: p.Owner, name: p.Name, challenge: credential.Challenge(),
 	}}

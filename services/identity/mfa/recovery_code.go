@@ -37,7 +37,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 			Summary:   "Count one's recovery codes",
 			Extension: true,
 			Do: func(ctx context.Context, _ rest.None) (codes RecoveryCodes, err error) {
-				codes.Left, err = countRecoveryCodes(ctx, s.DB, principal.From(ctx).Principal.Owner)
+				codes.Left, err = countRecoveryCodes(ctx, s.DB, principal.FromContext(ctx).Principal.Owner)
 				return codes, err
 			},
 		},
@@ -103,7 +103,7 @@ func (s *Service) createRecoveryCodes(ctx context.Context, tx *pg.Tx, _ rest.Non
 	if err != nil {
 		return RecoveryCodes{}, err
 	}
-	name := principal.From(ctx).Principal.Name
+	name := principal.FromContext(ctx).Principal.Name
 	tx.Record(
 		pg.Record{
 			Kind:    string(c.Owner.Type),

@@ -66,7 +66,7 @@ func countMail(ctx context.Context, tx *pg.Tx, to principal.Owner) (bool, error)
 
 // describeChanges returns the mail's content. name is the caller's name if the request has no key.
 func describeChanges(ctx context.Context, name string, changes []string) mail.AccountChanged {
-	if p := principal.From(ctx).Principal; p != nil {
+	if p := principal.FromContext(ctx).Principal; p != nil {
 		name = p.Name
 	}
 	return mail.AccountChanged{Changes: changes, By: name, At: time.Now().UTC().Truncate(time.Second), IP: access.Address(ctx).String()}

@@ -23,7 +23,7 @@ func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (ke
 		ctx,
 		tx,
 		Options{Owner: owner, Bound: c.Bound, ParentKey: &c.KeyID, Actor: &c.Owner},
-		principal.From(ctx).Principal.Name,
+		principal.FromContext(ctx).Principal.Name,
 		c.KeyExpires,
 	)
 }

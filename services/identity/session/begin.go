@@ -90,7 +90,7 @@ const maxAgent = 500
 
 // userAgent returns the caller's User-Agent header.
 func userAgent(ctx context.Context) string {
-	name := principal.From(ctx).Agent
+	name := principal.FromContext(ctx).Agent
 	return strings.ToValidUTF8(name[:min(len(name), maxAgent)], "")
 }
 

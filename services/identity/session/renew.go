@@ -18,7 +18,7 @@ import (
 
 // Renew gives the calling session a new value and more time, and returns its key.
 func (s *Service) Renew(ctx context.Context, tx *pg.Tx) (key keys.APIKey, err error) {
-	id := principal.From(ctx).Principal.KeyID
+	id := principal.FromContext(ctx).Principal.KeyID
 	var kind string
 	var old []byte
 	var began time.Time

@@ -94,13 +94,13 @@ type sessionBody struct {
 
 // ownSessions returns the condition for the caller's sessions.
 func ownSessions(ctx context.Context) []pg.Condition {
-	owner := principal.From(ctx).Principal.Owner
+	owner := principal.FromContext(ctx).Principal.Owner
 	return []pg.Condition{{SQL: "owner_type = $1 AND owner_id = $2", Args: []any{owner.Type, owner.ID}}}
 }
 
 // checkEndSessions refuses acting sessions, which may end only themselves.
 func checkEndSessions(ctx context.Context, tx *pg.Tx) error {
-	if principal.From(ctx).Principal.Acting {
+	if principal.FromContext(ctx).Principal.Acting {
 		return access.ErrActing()
 	}
 	_, err := access.ReadCaller(ctx, tx)
@@ -112,7 +112,7 @@ func (s *Service) endOthers(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.M
 	if err := checkEndSessions(ctx, tx); err != nil {
 		return rest.Message{}, err
 	}
-	caller := principal.From(ctx).Principal
+	caller := principal.FromContext(ctx).Principal
 	n, err := s.endSessions(ctx, tx, caller.Owner, caller.KeyID)
 	if err != nil {
 		return rest.Message{}, err
@@ -151,7 +151,7 @@ func (s *Service) logOut(ctx context.Context, tx *pg.Tx, _ rest.None) (rest.Mess
 	if _, err := access.ReadCaller(ctx, tx); err != nil {
 		return rest.Message{}, err
 	}
-	key, err := keys.View.Get(ctx, tx, principal.From(ctx).Principal.KeyID)
+	key, err := keys.View.Get(ctx, tx, principal.FromContext(ctx).Principal.KeyID)
 	if err != nil {
 		return rest.Message{}, fmt.Errorf("read the calling key: %w", err)
 	}

@@ -62,7 +62,7 @@ func checkAccess(ctx context.Context, q pg.Querier, field int64, a permission.Ac
 	if err := q.QueryRow(ctx, sql, field).Scan(&target); err != nil {
 		return err
 	}
-	return guard.Has(fieldTargets[target].permission).Check(principal.From(ctx), a, 0)
+	return guard.Has(fieldTargets[target].permission).Check(principal.FromContext(ctx), a, 0)
 }
 
 // checkValue refuses a value that does not fit the field. A client that gets a value cannot be deleted until the commit.
@@ -108,7 +108,7 @@ type ShownField struct {
 
 // ListShown returns the fields of a target that have a value or a default. A caller that may not read them gets a 403.
 func ListShown(ctx context.Context, q pg.Querier, targetType string, id int64) ([]ShownField, error) {
-	if err := guard.Has(fieldTargets[targetType].permission).Check(principal.From(ctx), permission.Read, 0); err != nil {
+	if err := guard.Has(fieldTargets[targetType].permission).Check(principal.FromContext(ctx), permission.Read, 0); err != nil {
 		return nil, err
 	}
 	rows, err := q.Query(ctx, `

@@ -38,7 +38,7 @@ type (
 
 // ownInstalls returns the condition for the installs that the caller sees: a client sees its own.
 func ownInstalls(ctx context.Context) []pg.Condition {
-	client := principal.From(ctx).Client()
+	client := principal.FromContext(ctx).Client()
 	if client == 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (s *Installs) viewRoutes() []rest.Route {
 		Extension: true,
 		Do: func(ctx context.Context, req itemRequest) (Install, error) {
 			found, err := View.Get(ctx, s.DB, req.ID, ownInstalls(ctx)...)
-			if principal.From(ctx).Client() != 0 {
+			if principal.FromContext(ctx).Client() != 0 {
 				found = Install{ListedInstall: found.ListedInstall}
 			}
 			return found, err

@@ -103,7 +103,7 @@ func (s *Drivers) driverUploads() []rest.Route {
 }
 
 // uploader returns the owner of the caller's uploads.
-func uploader(ctx context.Context) string { return principal.From(ctx).Principal.Owner.URL() }
+func uploader(ctx context.Context) string { return principal.FromContext(ctx).Principal.Owner.URL() }
 
 // beginUpload creates an empty upload.
 func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {

@@ -128,7 +128,7 @@ func (s *ISOs) editions() []rest.Route {
 // visibleEditions returns the condition for the editions that the caller sees. For clients, the view has rows without
 // keys.
 func visibleEditions(ctx context.Context) []pg.Condition {
-	if principal.From(ctx).Client() != 0 {
+	if principal.FromContext(ctx).Client() != 0 {
 		return []pg.Condition{{SQL: "for_client", PerRow: true}}
 	}
 	return []pg.Condition{{SQL: "NOT for_client", PerRow: true}}
@@ -137,7 +137,7 @@ func visibleEditions(ctx context.Context) []pg.Condition {
 // checkISOVisible fails with pgx.ErrNoRows if the ISO does not exist or the caller may not see it.
 func checkISOVisible(ctx context.Context, q pg.Querier, id int64) error {
 	condition := ""
-	if principal.From(ctx).Client() != 0 {
+	if principal.FromContext(ctx).Client() != 0 {
 		condition = " AND EXISTS (SELECT FROM profile WHERE iso_id = iso.id AND access_client)"
 	}
 	var is bool

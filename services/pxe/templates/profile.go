@@ -95,7 +95,7 @@ var readGuard = guard.HasOrClient(permission.PXESettings)
 
 // visibleProfiles returns the condition for the profiles that the caller sees.
 func visibleProfiles(ctx context.Context) []pg.Condition {
-	if principal.From(ctx).Client() == 0 {
+	if principal.FromContext(ctx).Client() == 0 {
 		return nil
 	}
 	return []pg.Condition{{SQL: "access_client"}}
@@ -108,7 +108,7 @@ var (
 
 // hiddenFromClients hides the members that are not in lists from clients.
 var hiddenFromClients = rest.Hide{
-	From:    func(ctx context.Context) bool { return principal.From(ctx).Client() != 0 },
+	From:    func(ctx context.Context) bool { return principal.FromContext(ctx).Client() != 0 },
 	Members: []string{"boot_script", "preseed", "drivers", "email", "shell", "time_until_marked_failed"},
 }
 

@@ -19,7 +19,7 @@ import (
 // detachAll marks integrations as detaching, so that their keys and new clients are refused. It enqueues jobs that detach
 // them from their clients and then delete them. Integrations that are already detaching are left alone.
 func (s *Integrations) detachAll(ctx context.Context, tx *pg.Tx, integrations []Integration) error {
-	if err := guard.Has(permission.UsersClients).Check(principal.From(ctx), permission.Write, 0); err != nil {
+	if err := guard.Has(permission.UsersClients).Check(principal.FromContext(ctx), permission.Write, 0); err != nil {
 		return err
 	}
 	tx.Unrecorded("the integrations are already being deleted")

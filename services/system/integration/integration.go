@@ -153,17 +153,17 @@ func (s *Integrations) delete(ctx context.Context, tx *pg.Tx, i *Integration) er
 // mayWrite returns an error unless the caller may write to integrations and holds every permission of this one, so that
 // callers cannot gain permissions through an integration.
 func mayWrite(ctx context.Context, tx *pg.Tx, id int64) error {
-	if err := guard.Has(permission.SystemIntegrations).Check(principal.From(ctx), permission.Write, 0); err != nil {
+	if err := guard.Has(permission.SystemIntegrations).Check(principal.FromContext(ctx), permission.Write, 0); err != nil {
 		return err
 	}
-	if principal.From(ctx).Principal.Acting {
+	if principal.FromContext(ctx).Principal.Acting {
 		return problem.New(problem.Forbidden, "Acting sessions and sessions from a link cannot change integrations. Sign in directly.")
 	}
 	var names []string
 	if err := tx.QueryRow(ctx, "SELECT permissions FROM integration WHERE id = $1 FOR UPDATE", id).Scan(&names); err != nil {
 		return fmt.Errorf("read the permissions of integration %d: %w", id, err)
 	}
-	return guard.CheckGrantable(principal.From(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
+	return guard.CheckGrantable(principal.FromContext(ctx).Principal.Grants, principal.ParseGrants(names), "The account holds")
 }
 
 // entryRoute returns the route that tells gateways about an integration. It also stores the entry in Redis, where gateways

@@ -79,7 +79,7 @@ func (s *Integrations) editPermissions(ctx context.Context, tx *pg.Tx, req editP
 	if err := mayWrite(ctx, tx, req.ID); err != nil {
 		return none, err
 	}
-	if err := guard.CheckGrantable(principal.From(ctx).Principal.Grants, after, "The set grants"); err != nil {
+	if err := guard.CheckGrantable(principal.FromContext(ctx).Principal.Grants, after, "The set grants"); err != nil {
 		return none, err
 	}
 	if _, err = tx.Exec(

@@ -57,7 +57,7 @@ func (m *Mailer) NoticeJob() service.Job {
 
 // Announce enqueues a notice of the caller's change of a template.
 func (m *Mailer) Announce(ctx context.Context, tx *pg.Tx, name, change string) error {
-	caller := principal.From(ctx)
+	caller := principal.FromContext(ctx)
 	n := TemplateNotice{Template: name, Change: change, At: time.Now().UTC().Truncate(time.Second)}
 	if caller.IP.IsValid() {
 		n.IP = caller.IP.Unmap().String()

@@ -155,7 +155,7 @@ func mayReadGroup(ctx context.Context, id int64) error {
 	if id == siteGroup {
 		return nil
 	}
-	return guard.Has(permission.SystemSettings).Check(principal.From(ctx), permission.Read, 0)
+	return guard.Has(permission.SystemSettings).Check(principal.FromContext(ctx), permission.Read, 0)
 }
 
 // Values returns the text of each setting by its slug.

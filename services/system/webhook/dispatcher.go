@@ -151,7 +151,7 @@ func (d *Dispatcher) enqueueDue(ctx context.Context, tx *pg.Tx) error {
 		return fmt.Errorf("find webhooks with due deliveries: %w", err)
 	}
 	job := d.Job()
-	ctx = principal.With(ctx, &principal.Call{}) // the job is not part of a request
+	ctx = principal.NewContext(ctx, &principal.Call{}) // the job is not part of a request
 	for _, id := range due {
 		if err := jobs.Enqueue(ctx, tx, &job, jobArgs{id}); err != nil {
 			return err

@@ -119,7 +119,7 @@ func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDeli
 	if err != nil {
 		return none, err
 	}
-	call := principal.From(ctx)
+	call := principal.FromContext(ctx)
 	m, err := testMessage(id, w.Name, call.Principal, call.RequestID)
 	if err != nil {
 		return none, err

@@ -120,7 +120,7 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 // Check validates what Resolve cannot. The caller must hold read permission on all events that the webhook receives.
 // Otherwise, callers could use a webhook to read changes that they must not read.
 func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) error {
-	caller := principal.From(ctx).Principal
+	caller := principal.FromContext(ctx).Principal
 	var needed principal.Grants
 	for _, pattern := range b.Types {
 		grants, _ := requiredGrants(pattern)
@@ -217,7 +217,7 @@ func GetDelivery(ctx context.Context, q pg.Querier, webhook, id int64) (v Viewed
 		return v, err
 	}
 	needed, known := requiredGrants(v.Type)
-	if !known || !principal.From(ctx).Principal.Grants.Holds(needed) {
+	if !known || !principal.FromContext(ctx).Principal.Grants.Holds(needed) {
 		return v, nil
 	}
 	var payload string
