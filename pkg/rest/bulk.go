@@ -77,20 +77,9 @@ func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentR
 	if err := r.Lock(ctx, tx, sent.rows...); err != nil {
 		return created, err
 	}
-	ids := make([]int64, len(sent.rows))
-	for i, row := range sent.rows {
-		if ids[i], err = r.insert(ctx, tx, row); err != nil {
-			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
-				for n := range f.Fields { // items of this body are rolled back, so the error names their lines
-					if existing := f.Fields[n].Existing; existing != nil && slices.Contains(ids[:i], existing.ID) {
-						other := slices.Index(ids[:i], existing.ID)
-						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
-					} else if other := findDuplicate(err, sent.rows[:i], row); other >= 0 {
-						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
-					}
-				}
-				return created, body.ErrorsAtLine(f, sent.lines[i], nil).Err()
-			}
+	ids, ok := r.insertTogether(ctx, tx, sent.rows)
+	if !ok {
+		if ids, err = r.insertEach(ctx, tx, sent); err != nil {
 			return created, err
 		}
 	}
@@ -102,6 +91,29 @@ func (r *Collection[V, B]) createMany(ctx context.Context, tx *pg.Tx, sent sentR
 		r.record(tx, pg.Created, &items[i], nil, secret.Marked(items[i], body.NewSecrets(sent.rows[i])...))
 	}
 	return Bulk{Count: len(ids), First: ids[0], Last: ids[len(ids)-1]}, nil
+}
+
+// insertEach inserts each row by itself. The error of a row names its line.
+func (r *Collection[V, B]) insertEach(ctx context.Context, tx *pg.Tx, sent sentRows[B]) ([]int64, error) {
+	ids := make([]int64, len(sent.rows))
+	for i, row := range sent.rows {
+		var err error
+		if ids[i], err = r.insert(ctx, tx, row); err != nil {
+			if f := problem.From(pgerror.Explain(err)); f.Kind == problem.Invalid {
+				for n := range f.Fields { // items of this body are rolled back, so the error names their lines
+					if existing := f.Fields[n].Existing; existing != nil && slices.Contains(ids[:i], existing.ID) {
+						other := slices.Index(ids[:i], existing.ID)
+						f.Fields[n].Message = fmt.Sprintf("is in conflict with line %d", sent.lines[other])
+					} else if other := findDuplicate(err, sent.rows[:i], row); other >= 0 {
+						f.Fields[n].Message += fmt.Sprintf(" by line %d", sent.lines[other])
+					}
+				}
+				return nil, body.ErrorsAtLine(f, sent.lines[i], nil).Err()
+			}
+			return nil, err
+		}
+	}
+	return ids, nil
 }
 
 // findDuplicate returns the index of the earlier row whose key Postgres reports as taken, or -1. The report reads "Key

@@ -65,8 +65,11 @@ type Resource[V, B any] struct {
 	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error
 
 	Insert func(context.Context, *pg.Tx, *B) (id int64, err error)
-	Update func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
-	Delete func(ctx context.Context, tx *pg.Tx, item *V) error
+	// InsertMany inserts the rows of a CSV body at once, and returns their ids in the order of the rows. If it fails, Insert
+	// inserts each by itself, to find the rows with errors. nil: always Insert.
+	InsertMany func(ctx context.Context, tx *pg.Tx, rows []*B) (ids []int64, err error)
+	Update     func(ctx context.Context, tx *pg.Tx, id int64, body *B) error
+	Delete     func(ctx context.Context, tx *pg.Tx, item *V) error
 	// BeforeDelete makes sure that no other service refers to the items. It runs after the caller was allowed to delete them.
 	BeforeDelete func(ctx context.Context, tx *pg.Tx, items []V) error
 

@@ -219,11 +219,12 @@ func (s *Service) ipEntities() []rest.Route {
 				"vlan":          "vlan",
 			},
 		},
-		Lock:   lockScopes,
-		Check:  s.checkEntity,
-		Insert: insertEntity,
-		Update: updateEntity,
-		Delete: deleteEntity,
+		Lock:       lockScopes,
+		Check:      s.checkEntity,
+		Insert:     insertEntity,
+		InsertMany: insertEntities,
+		Update:     updateEntity,
+		Delete:     deleteEntity,
 		BeforeDelete: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
 			ids := make([]int64, len(entities))
 			for i, e := range entities {
