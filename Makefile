@@ -193,12 +193,13 @@ clients: go-client ## generate clients in Go, TypeScript and Python, and lint th
 	@deploy/clients/check.sh
 
 .PHONY: bench
-bench: ## compare speed: API with pgbench and nginx, large with small installations, lists with COPY, site agents with rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
+bench: ## compare speed: API with pgbench and nginx, large with small installations, lists with COPY, imports of address plans, site agents with rsync, TFTP servers, nginx and dnsmasq; FULL=-full has a file of 4 GiB
 	go run ./deploy/measure/bench
 	go test -run '^$$' -bench . -benchmem ./gateway/... ./pkg/runtime/peers ./pkg/rest/route
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system
+	go test -run '^$$' -bench Import -benchtime 1x ./deploy/import
 	go test -run '^$$' -bench . -benchtime 3x -timeout 1h ./deploy/measure/files $(FULL)
 
 .PHONY: idle

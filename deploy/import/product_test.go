@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // importFile runs the program with a file into the product.
-func importFile(t *testing.T, c *testkit.Client, args ...string) outcome {
+func importFile(t testing.TB, c *testkit.Client, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	getenv := func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] }
@@ -50,7 +50,7 @@ func listEntities(t *testing.T, c *testkit.Client) []ironplane.IPEntity {
 	return testkit.Decode[[]ironplane.IPEntity](c.Do("GET", "/entity", nil).Want(200))
 }
 
-func writeFile(t *testing.T, name, text string) string {
+func writeFile(t testing.TB, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
