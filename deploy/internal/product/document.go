@@ -8,6 +8,8 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -51,7 +53,65 @@ func Policy() string {
 			}
 		}
 	}
+	writePermissions(&b)
 	return b.String()
+}
+
+// writePermissions writes the table of what each permission guards.
+func writePermissions(b *strings.Builder) {
+	operations, topics := countGuarded()
+	b.WriteString("\n## Permissions\n\nHow many operations each permission guards, for reading and for writing.\n" +
+		"One that guards nothing can be granted, and nothing asks for it.\n\n" +
+		"| Permission | read | write |\n|---|---|---|\n")
+	for p := range permission.Permission(permission.Count) {
+		fmt.Fprintf(b, "| `%s` ", p)
+		for _, access := range []permission.Access{permission.Read, permission.Write} {
+			guards := fmt.Sprint(operations[principal.Grant(p, access)])
+			switch {
+			case operations[principal.Grant(p, access)] > 0:
+			case topics&principal.Grant(p, access) != 0:
+				guards = "events of webhooks"
+			default:
+				guards = guardsNothing
+			}
+			fmt.Fprintf(b, "| %s ", guards)
+		}
+		b.WriteString("|\n")
+	}
+}
+
+// guardsNothing marks a permission that neither an operation nor a webhook asks for.
+const guardsNothing = "guards nothing"
+
+// countGuarded returns the number of operations that each grant opens, and the grants that makers of webhooks need. A guard that
+// refuses a key without permissions and admits one with this grant alone asks for it.
+func countGuarded() (operations map[principal.Grants]int, topics principal.Grants) {
+	operations = map[principal.Grants]int{}
+	for _, own := range routes() {
+		for _, o := range rest.Operations(own) {
+			access := permission.Write
+			if o.Method == http.MethodGet {
+				access = permission.Read
+			}
+			isAdmitted := func(held principal.Grants) bool {
+				admin := &principal.Principal{Owner: principal.Owner{Type: principal.Admin, ID: 1}, Grants: held}
+				return o.Guard.Check(&principal.Call{Peer: principal.Gateway, Principal: admin}, access, 0) == nil
+			}
+			for p := range permission.Permission(permission.Count) {
+				if held := principal.Grant(p, access); !guard.IsInternal(o.Guard) && isAdmitted(held) && !isAdmitted(0) {
+					operations[held]++
+				}
+			}
+		}
+	}
+	for _, s := range catalog.Services {
+		for _, needed := range s.Topics {
+			for _, p := range needed {
+				topics |= principal.Grant(p, permission.Read)
+			}
+		}
+	}
+	return operations, topics
 }
 
 // policyRow returns the table's cells of an operation, behind its name.

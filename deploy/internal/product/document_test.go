@@ -2,7 +2,9 @@ package product_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -32,6 +36,109 @@ func TestPolicyIsDeterministic(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyMarksPermissions compares the marks of permissions with the operations that the page lists.
+func TestPolicyMarksPermissions(t *testing.T) {
+	t.Parallel()
+	operations, permissions, _ := strings.Cut(product.Policy(), "## Permissions")
+	subscribed := map[string]bool{} // permissions that makers of webhooks need
+	for _, s := range catalog.Services {
+		for _, needed := range s.Topics {
+			for _, p := range needed {
+				subscribed[p.String()] = true
+			}
+		}
+	}
+	marked := 0
+	for p := range permission.Permission(permission.Count) {
+		row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(p.String()) + "` \\| (.*) \\| (.*) \\|$").FindStringSubmatch(permissions)
+		if row == nil {
+			t.Fatalf("got no row of %s in %s, want one", p, permissions)
+		}
+		for i, access := range []permission.Access{permission.Read, permission.Write} {
+			asked := regexp.MustCompile(regexp.QuoteMeta(p.String())+`( or [a-z ]+)? `+access.String()).FindAllString(operations, -1)
+			want := fmt.Sprint(len(asked))
+			if len(asked) == 0 {
+				want = "guards nothing"
+			}
+			if len(asked) == 0 && access == permission.Read && subscribed[p.String()] {
+				want = "events of webhooks"
+			}
+			if row[1+i] != want {
+				t.Errorf("%s %s: got %q, want %q", p, access, row[1+i], want)
+			}
+			if want == "guards nothing" {
+				marked++
+			}
+		}
+	}
+	if marked == 0 {
+		t.Errorf("got %d marked accesses, want some", marked)
+	}
+}
+
+// TestKeptMembers checks that the members that docs/reference/kept.md lists exist, in a body or a response of their collection.
+func TestKeptMembers(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/reference/kept.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := product.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := openapi3.NewLoader().LoadFromData([]byte(testkit.JSON(merged)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `(/[^`]*)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1)
+	if len(rows) < 15 {
+		t.Errorf("got %d rows, want at least 15", len(rows))
+	}
+	quoted := regexp.MustCompile("`([^`]*)`")
+	for _, row := range rows {
+		for _, member := range quoted.FindAllStringSubmatch(row[2], -1) {
+			if !hasMember(document, row[1], strings.Split(member[1], ".")) {
+				t.Errorf("got the member %s of %s, want one that its operations have", member[1], row[1])
+			}
+		}
+	}
+}
+
+// hasMember reports whether a body of a path, or of the items below it, has a member.
+func hasMember(document *openapi3.T, path string, member []string) bool {
+	for _, at := range document.Paths.InMatchingOrder() {
+		if below, ok := strings.CutPrefix(at, path); !ok || below != "" && !identifierInPath.MatchString(below) {
+			continue
+		}
+		for _, o := range document.Paths.Value(at).Operations() {
+			if o.RequestBody == nil || o.RequestBody.Value.Content["application/json"] == nil {
+				continue
+			}
+			body := o.RequestBody.Value.Content["application/json"].Schema.Value
+			for i, name := range member {
+				property := body.Properties[name]
+				if property == nil {
+					break
+				}
+				if i == len(member)-1 {
+					return true
+				}
+				body = property.Value
+				for _, either := range body.AnyOf {
+					if !either.Value.Type.Is("null") {
+						body = either.Value
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// identifierInPath matches the end of the path of an item.
+var identifierInPath = regexp.MustCompile(`^/{[a-z_]+}$`)
 
 // TestDocumentNames checks that no two names become the same identifier, and that everything is described.
 func TestDocumentNames(t *testing.T) {

@@ -24,9 +24,9 @@ type PermissionSet struct {
 	System struct {
 		Emails       ReadWrite `json:"emails" doc:"Email templates and mails."`
 		Integrations ReadWrite `json:"integrations" doc:"Integrations, their permissions, and webhooks."`
-		Logs         ReadWrite `json:"logs" doc:"The audit log."`
+		Logs         ReadWrite `json:"logs" doc:"The audit log. Write access guards nothing."`
 		Settings     ReadWrite `json:"settings" doc:"Settings, custom fields, jobs, certificates and packages of panels."`
-		Theme        ReadWrite `json:"theme" doc:"The theme of panels."`
+		Theme        ReadWrite `json:"theme" doc:"The theme of panels. Read access guards nothing: every key may view it."`
 	} `json:"system" doc:"Permissions for the installation."`
 	Users struct {
 		Admins  ReadWrite `json:"admins" doc:"Admins and their permissions."`
