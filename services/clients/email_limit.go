@@ -33,8 +33,8 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 	return s.countEmail(ctx)
 }
 
-// countEmail counts that a client names an address of its choice, or has a mail sent. Both would tell whether an account with the
-// address exists, so guessing is limited. The client, the accounts that it has created, and those that these have created, share
+// countEmail counts an operation of a client on an address of its choice, or a mail that it requests. Both reveal whether an
+// account with the address exists, so guessing is limited. The client, the accounts that it has created, and those that these have created, share
 // one limit: otherwise each new account would add a limit of its own. The count is made before anything else, whatever the result,
 // and in the database, so that it holds for all instances.
 func (s *Service) countEmail(ctx context.Context) error {

@@ -179,7 +179,7 @@ func allocateAlone(ctx context.Context, tx *pg.Tx, group int64) error {
 	return nil
 }
 
-// exhausted is the error when a group has too few free entities.
+// exhausted returns the error for a group with too few free entities.
 func (a *allocation) exhausted(group int64, free int) error {
 	if a.Prefix != nil {
 		return problem.Member("/prefix", "exhausted", "cannot be allocated: IP group %d has no free %s /%d. "+

@@ -62,7 +62,7 @@ func TestForwardGateway(t *testing.T) {
 	edit(`{"hostname": "nat1.example.net", "apikey": "hunter2"}`, `[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]`)
 	edit(`{"port_limit": "65535"}`, `[{"id":1,"name":"Berlin"},{"id":2,"name":"Bern"}]`)
 	edit(`{"groups": [{"id": 2}], "api_key": ""}`, `[{"id":2,"name":"Bern"}]`)
-	c.Do("DELETE", "/group/2", nil).WantDetail(problem.Conflict, "IP group 2 is in use by forwarding gateway 1 (nat1).")
+	c.Do("DELETE", "/group/2", nil).WantDetail(problem.Conflict, "IP group 2 is in use by forwarding gateway 1 (nat1). Delete it first.")
 	c.Do("DELETE", "/group/1", nil).Want(200)
 	var sealed []byte
 	if err := db.QueryRow(t.Context(), "SELECT api_key FROM forward_gateway WHERE id = 1").Scan(&sealed); err != nil {

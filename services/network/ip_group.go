@@ -119,7 +119,7 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 		if n > 1 {
 			users += fmt.Sprintf(" and %d more", n-1)
 		}
-		return problem.New(problem.Conflict, "IP group %d is in use by %s.", group.ID, users)
+		return problem.New(problem.Conflict, "IP group %d is in use by %s. Delete its entities first.", group.ID, users)
 	}
 	var id int64
 	var name string
@@ -127,7 +127,7 @@ func deleteIPGroup(ctx context.Context, tx *pg.Tx, group *IPGroup) error {
 		"WHERE group_id = $1)", group.ID).
 		Scan(&id, &name)
 	if err == nil {
-		return problem.New(problem.Conflict, "IP group %d is in use by forwarding gateway %d (%s).", group.ID, id, name)
+		return problem.New(problem.Conflict, "IP group %d is in use by forwarding gateway %d (%s). Delete it first.", group.ID, id, name)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find a forwarding gateway of the group: %w", err)

@@ -111,7 +111,7 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	return found
 }
 
-// filterLog returns the conditions for the times.
+// filterLog returns the conditions for since and until. It refuses a target_id without a target_type.
 func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
 	if q.TargetID != 0 && q.TargetType == "" {
 		return nil, problem.New(problem.BadRequest, "The query is invalid: target_id requires target_type.")

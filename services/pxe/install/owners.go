@@ -87,7 +87,7 @@ func (s *Installs) fetchClientEmail(ctx context.Context, id int64) (*string, err
 // askTimeout bounds a call to another service.
 const askTimeout = 3 * time.Second
 
-// ask calls another service, and returns an error for callers if that cannot be reached.
+// ask asks another service. If the service cannot be reached, the error is a 503 that names noun.
 func (s *Installs) ask(ctx context.Context, service, noun, path string, into any) error {
 	ctx, cancel := s.Peers.Limit(ctx, askTimeout)
 	defer cancel()

@@ -62,6 +62,7 @@ func (m *Mailer) enqueue(ctx context.Context, tx *pg.Tx, t jobArgs) error {
 	return jobs.Enqueue(ctx, tx, &job, t)
 }
 
+// sealedColumn returns the location to which the sealed secret of a message is bound.
 func sealedColumn(id int64) seal.Location {
 	return seal.Location{Table: "email_message", Column: "sealed", ID: id}
 }
