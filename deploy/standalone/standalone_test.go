@@ -453,8 +453,8 @@ func TestExistingServers(t *testing.T) {
 		"PATH":           "/nowhere",
 	}
 	r := start(t, environment)
-	if !strings.Contains(r.screen.String(), "a stand-in inside this process serves instead") {
-		t.Errorf("got\n%s\nwant the stand-in for Redis announced", r.screen)
+	if !strings.Contains(r.screen.String(), "this process emulates it") {
+		t.Errorf("got\n%s\nwant a line about the emulated Redis", r.screen)
 	}
 	r.client(r.key()).Do("GET", "/auth/key/current", nil).Want(200)
 	second := launch(

@@ -125,7 +125,7 @@ func (s *Servers) Redis(ctx context.Context, c Config, screen io.Writer) (secret
 	if s.redis.IsEmbedded() {
 		fmt.Fprintln(
 			screen,
-			"redis-server is not on PATH: a stand-in inside this process serves instead, which is fine for trying Ironplane.",
+			"redis-server is not on PATH: this process emulates it, which is enough to try Ironplane. Install redis-server for production.",
 		)
 	}
 	return secret.New(s.redis.URL()), nil

@@ -41,7 +41,7 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 	if file == nil {
 		fmt.Fprintf(
 			i.screen,
-			"\nThe first admin's key, which is shown this once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
+			"\nThe first admin's key. It is shown only once:\n\n  %s\n\nTry it:\n\n  curl -H 'Authorization: Bearer %s' %s/auth/key/current\n\n",
 			key.Reveal(),
 			key.Reveal(),
 			url,

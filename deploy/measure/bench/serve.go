@@ -110,7 +110,7 @@ func serveGateway(ctx context.Context, o serverConfig, announceReady announce) (
 		err = errors.Join(err, server.Stop(stopping))
 	}()
 	if server.IsEmbedded() {
-		fmt.Fprintln(os.Stderr, "redis-server is not on PATH: the gateway uses a stand-in inside its process")
+		fmt.Fprintln(os.Stderr, "redis-server is not on PATH: the gateway emulates it in its process")
 	}
 	client, err := cache.Open(secret.New(server.URL()))
 	if err != nil {

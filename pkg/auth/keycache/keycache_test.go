@@ -21,10 +21,10 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// onEach runs a test on a Redis and on the stand-in.
+// onEach runs a test on a Redis server and on the emulation.
 func onEach(t *testing.T, test func(t *testing.T, s *Store, r *cache.Client)) {
 	t.Parallel()
-	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "the stand-in": {Embedded: true}} {
+	for name, options := range map[string]devservers.RedisOptions{"Redis": {}, "emulation": {Embedded: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			started, err := devservers.StartRedis(t.Context(), options)
