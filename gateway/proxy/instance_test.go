@@ -131,7 +131,7 @@ func TestSilentInstance(t *testing.T) {
 			refused++
 		}
 	}
-	otherTime := time.Since(began) - time.Duration(refused)*upstream.progressTimeout // how long who was answered took
+	otherTime := time.Since(began) - time.Duration(refused)*upstream.progressTimeout // the time of the successful requests
 	if maxRefused := maxFailures + 2 + int(otherTime/restTimeout); refused > maxRefused || refused < maxFailures {
 		t.Errorf("got %d of 200 callers refused, want %d to %d", refused, maxFailures, maxRefused)
 	}

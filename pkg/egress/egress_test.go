@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What callers ask for reaches no address of one's own, also after a redirect and whatever name it has.
+// A request for a caller reaches no address of the operator's networks, also after a redirect and by any name.
 func TestOwnNetworks(t *testing.T) {
 	t.Parallel()
 	reached := 0
@@ -98,7 +98,7 @@ func TestOwnNetworks(t *testing.T) {
 	}
 }
 
-// What is said of a failure has no address in it.
+// The reason of a failure contains no address.
 func TestReason(t *testing.T) {
 	t.Parallel()
 	client := egress.Networks{netip.MustParsePrefix("127.0.0.1/32")}.Client()

@@ -13,7 +13,7 @@ import (
 
 var location = seal.Location{Table: "dhcp_server", Column: "api_key", ID: 7}
 
-// box is a service's box, by way of the text that a process is given.
+// box returns a service's box, derived through the text of a process key.
 func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
 	t.Helper()
 	var texts []string
@@ -41,7 +41,7 @@ func box(t *testing.T, service string, masterKeys ...secret.String) *seal.Box {
 	return b
 }
 
-// What is sealed opens at its place, whole and for its service alone.
+// A sealed value opens only at its location, unchanged, and for its service.
 func TestSeal(t *testing.T) {
 	t.Parallel()
 	master := seal.NewMasterKey()
@@ -83,7 +83,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// The first master key seals and signs; the others open and check what was made before.
+// The first master key seals and signs. The other ones open and check older values.
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	first, second := seal.NewMasterKey(), seal.NewMasterKey()

@@ -19,7 +19,7 @@ func derive(t *testing.T, process string, purposes ...seal.Purpose) secret.Strin
 	return key.Text()
 }
 
-// What was sealed and signed by the first version opens for ever: keys are derived as they were then.
+// Values that the first release sealed or signed open for ever, because the derivation of keys never changes.
 func TestOldValuesOpen(t *testing.T) {
 	t.Parallel()
 	master := secret.New(base64.StdEncoding.EncodeToString([]byte("a master key of 32 bytes, for you")))
@@ -51,7 +51,7 @@ func TestOldValuesOpen(t *testing.T) {
 	}
 }
 
-// A process' key is good for what that process does, and nothing else.
+// A process key opens and signs only what its process needs.
 func TestPurposes(t *testing.T) {
 	t.Parallel()
 	key, err := seal.ParseProcessKey(derive(t, "pxe", seal.Sealing("pxe")), "pxe")

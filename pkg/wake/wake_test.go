@@ -33,12 +33,12 @@ func run(t testing.TB, client redis.UniversalClient) (bus *wake.Bus, stop func()
 	return bus, stop
 }
 
-// hears waits until the other processes' wake-ups are heard, and forgets what was woken until then.
+// hears waits until the bus receives the wake-ups of other processes, and drops those that have arrived by then.
 func hears(t testing.TB, bus *wake.Bus, listeners ...<-chan struct{}) {
 	t.Helper()
-	testkit.Eventually(t, "Redis is heard", bus.IsSubscribed)
+	testkit.Eventually(t, "the bus has subscribed", bus.IsSubscribed)
 	for _, listener := range listeners {
-		testkit.Eventually(t, "all are woken that may have missed something", func() bool { return receive(listener) })
+		testkit.Eventually(t, "listeners that may have missed a wake-up are woken", func() bool { return receive(listener) })
 	}
 }
 
@@ -58,7 +58,7 @@ func TestWakeReachesOtherProcesses(t *testing.T) {
 	other, stop := run(t, client)
 	before, unrelated := other.Listen("pxe", "changes"), other.Listen("pxe", "jobs")
 	hears(t, other, before, unrelated)
-	late := other.Listen("network", "changes") // of a service that it did not listen to before
+	late := other.Listen("network", "changes") // a service without an earlier listener
 	own := bus.Listen("pxe", "changes")
 	hears(t, bus, own)
 	for receive(before) || receive(unrelated) || receive(late) { // as the subscription to the late one says
@@ -75,7 +75,7 @@ func TestWakeReachesOtherProcesses(t *testing.T) {
 	stop() // returns though nothing comes
 }
 
-// An older program says how many changes it has numbered.
+// An older release sends how many changes it has numbered, instead of a topic.
 func TestOlderProgram(t *testing.T) {
 	t.Parallel()
 	client := testkit.Redis(t)
@@ -88,7 +88,7 @@ func TestOlderProgram(t *testing.T) {
 	testkit.Eventually(t, "an older program wakes", func() bool { return receive(listener) })
 }
 
-// counting counts what is published.
+// counting is a client that counts published messages.
 type counting struct {
 	mu       sync.Mutex
 	messages map[string]int
@@ -133,7 +133,8 @@ func TestStormOfWakesCoalesces(t *testing.T) {
 	}
 }
 
-// While Redis is away a process wakes itself, and looks once a second for what others do. Once it is back it hears them again.
+// While Redis is unavailable, a process wakes itself, and polls once a second for changes of others. It receives their wake-ups
+// again once Redis is available.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server, err := devservers.StartRedis(t.Context(), devservers.RedisOptions{Embedded: true})
@@ -151,9 +152,9 @@ func TestRedisAway(t *testing.T) {
 	if err := server.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "it is noticed that Redis is gone", func() bool { return !bus.IsSubscribed() })
+	testkit.Eventually(t, "the bus notices that Redis is unavailable", func() bool { return !bus.IsSubscribed() })
 	for range 2 {
-		testkit.Eventually(t, "it looks for what others do", func() bool { return receive(listener) })
+		testkit.Eventually(t, "the bus polls", func() bool { return receive(listener) })
 	}
 	bus.Wake("pxe", "changes")
 	if !receive(listener) {
@@ -170,7 +171,7 @@ func TestNilBus(t *testing.T) {
 	}
 }
 
-// A lost wake-up is made good by the interval, and many at once are one after each rest.
+// The interval makes up for a lost wake-up. Many wake-ups at once become one after each rest.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -34,9 +34,9 @@ func (s *Service) countAddress(ctx context.Context, verb rest.Verbs, address str
 }
 
 // countEmail counts an operation of a client on an address of its choice, or a mail that it requests. Both reveal whether an
-// account with the address exists, so guessing is limited. The client, the accounts that it has created, and those that these have created, share
-// one limit: otherwise each new account would add a limit of its own. The count is made before anything else, whatever the result,
-// and in the database, so that it holds for all instances.
+// account with the address exists, so guessing is limited. The client shares one limit with the accounts that it has created, and
+// with those that these have created: otherwise each new account would add a limit of its own. The count is made before anything
+// else, whatever the result, and in the database, so that it holds for all instances.
 func (s *Service) countEmail(ctx context.Context) error {
 	caller := callingClient(ctx)
 	if caller == 0 {

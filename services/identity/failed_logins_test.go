@@ -45,7 +45,7 @@ func TestFailedLoginsMail(t *testing.T) {
 			anonymous := c.WithKey("")
 			s.newPerson(kind, "anna@example.com")
 			device := newDevice(t, anonymous, loginBody(kind, "anna@example.com", password))
-			for range lockout.MaxPerNameAndAddress { // nobody gets a mail about these
+			for range lockout.MaxPerNameAndAddress { // these cause no mail
 				anonymous.Do("POST", "/auth/key", loginBody(kind, "nobody@example.com", "wrong")).Want(401)
 			}
 			guesses := 0

@@ -327,7 +327,7 @@ func TestExhaustionIsCertain(t *testing.T) {
 				if rollBack {
 					return errRolledBack
 				}
-				if _, err := tx.Exec(t.Context(), "SELECT FROM ip_free FOR UPDATE NOWAIT"); err != nil { // who waits has nothing that others need
+				if _, err := tx.Exec(t.Context(), "SELECT FROM ip_free FOR UPDATE NOWAIT"); err != nil { // a waiting request locks nothing here
 					return err
 				}
 				_, err := tx.Exec(t.Context(), "INSERT INTO ip_assignment (entity_id, owner_id) VALUES (1, 9)")

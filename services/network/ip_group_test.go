@@ -62,7 +62,8 @@ func TestIPGroupCounts(t *testing.T) {
 	if first := testkit.Decode[network.IPEntity](c.Do("GET", "/entity/1", nil).Want(200)); first.SiblingsCount != 1 {
 		t.Fatalf("entity 1: got %d siblings, want 1", first.SiblingsCount)
 	}
-	c.Do("DELETE", "/group/1", nil).WantDetail(problem.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more. Delete its entities first.")
+	c.Do("DELETE", "/group/1", nil).
+		WantDetail(problem.Conflict, "IP group 1 is in use by IP entity 1 (192.0.2.1) and 4 more. Delete its entities first.")
 }
 
 // When a group is deleted while an entity is created in it, one of the two is refused. No entity is left without a group.

@@ -25,7 +25,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 	}
 	own, second := entity("192.0.2.1", "owner"), entity("192.0.2.9", "owner")
 	others, free := entity("192.0.2.2", "other"), entity("192.0.2.3", "")
-	// This assignment is older than the rule that owners are clients. A client who gets the number later is another one.
+	// This assignment is older than the rule that owners are clients. A later client with this id is another one.
 	stale := entity("192.0.2.4", "owner")
 	testkit.Execute(t, c.DB, fmt.Sprintf("UPDATE ip_assignment SET owner_missing = true WHERE entity_id = %d", stale))
 

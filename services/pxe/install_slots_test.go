@@ -25,7 +25,7 @@ func TestConcurrentInstalls(t *testing.T) {
 		t.Errorf("got %+v, want it waiting because the file server is full", i)
 	}
 	b.bootUntil(third, "full")
-	token := b.bootToken(third) // its machine has asked, and that of the first has not
+	token := b.bootToken(third) // its machine has asked, and the first one's has not
 	b.awaitStatus(third, "booting")
 	b.bootUntil(second, "full")
 	b.agent.PostEvent(token, "done", third.address, "")

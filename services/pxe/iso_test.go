@@ -35,7 +35,7 @@ func newSite(t *testing.T) *site {
 	return &site{t, s, storage.New(s.DB, at)}
 }
 
-// Of one's own hosts ISOs may be loaded from one, and not from another one.
+// allowedHost is a host of the operator from which ISOs can be imported. Other such hosts are refused.
 const allowedHost, forbiddenHost = "127.0.0.2", "127.0.0.3"
 
 // serveISO runs a server of ISOs.
@@ -53,7 +53,7 @@ func serveISO(t *testing.T, serve http.HandlerFunc) *httptest.Server {
 	return d
 }
 
-// imported makes an ISO and waits until its import has ended.
+// imported creates an ISO and waits until its import has ended.
 func (s *site) imported(t *testing.T, name, url, more string) media.ISOManager {
 	t.Helper()
 	id := s.Do("POST", "/pxe/iso", fmt.Sprintf(`{"name": %q, "folder": %[1]q, "url": %q%s}`, name, url, more)).Want(200).ID()
@@ -73,7 +73,7 @@ func (s *site) ended(t *testing.T, id int64) (is media.ISOManager) {
 	}
 }
 
-// held are the files that file servers are to hold below a folder, with what is in them.
+// held returns the files below a folder that file servers must have, with their content.
 func (s *site) held(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

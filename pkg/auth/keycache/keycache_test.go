@@ -48,7 +48,7 @@ func open(t *testing.T, url string) *cache.Client {
 	return r
 }
 
-// newSigner makes a signer of another master key each time.
+// newSigner returns a signer with a new master key.
 func newSigner() *seal.Signer {
 	key, err := seal.Derive(seal.NewMasterKey(), "test", Purpose)
 	if err != nil {
@@ -83,7 +83,7 @@ func fillWith(t *testing.T, s *Store, read func(context.Context) (Owner, error))
 	})
 }
 
-// insist does something again where Redis did not answer in time, as on a busy machine.
+// insist calls do again if Redis did not respond in time, as on a busy machine.
 func insist(s *Store, do func()) {
 	for do(); !s.IsUp(); do() {
 		time.Sleep(50 * time.Millisecond)
@@ -152,7 +152,7 @@ func TestAnotherHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, reading, no, ErrNone)
-		// The signature is of the history, too.
+		// The signature covers the history, too.
 		if err := r.HSet(t.Context(), keySpace+"owner/admin/1", "history", "after").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestAnotherHistory(t *testing.T) {
 	})
 }
 
-// What was read before a removal does not land after it, whatever else happens to Redis in between.
+// A value that was read before a removal does not land after it, whatever happens to Redis in between.
 func TestFillLoses(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		remove := func() {
@@ -204,8 +204,8 @@ func TestFillLoses(t *testing.T) {
 	})
 }
 
-// A begin that is held up and sent again arrives twice: the second time perhaps after the removal. Its token is then
-// another one, so the fill that it belongs to does not land.
+// A begin that is delayed and sent again arrives twice, perhaps the second time after a removal. The second token differs from
+// the first one, so the fill of the first one does not land.
 func TestLateDuplicateOfBegin(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		sent := &recorder{}
@@ -225,7 +225,7 @@ func TestLateDuplicateOfBegin(t *testing.T) {
 	})
 }
 
-// recorder keeps the commands that a client sent.
+// recorder keeps the commands that a client sends.
 type recorder struct {
 	mu   sync.Mutex
 	sent [][]any
@@ -258,7 +258,7 @@ func (c *recorder) last(names ...string) []any {
 	return nil
 }
 
-// A command that is held up on its way does not make what it carries any younger.
+// A delayed command does not make its entry younger.
 func TestLateLanding(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		began, err := s.begin(t.Context(), "owner/admin/1")
@@ -281,7 +281,7 @@ func TestLateLanding(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, s, no, ErrNone)
-		// A clock that was set back: what is from the future is not believed, and does not stay.
+		// After a clock was set back, an entry from the future is not used, and is removed.
 		ahead := ticket{began.token, began.at + time.Hour.Milliseconds()}
 		if err := s.land(t.Context(), "owner/admin/1", ahead, []byte(`{"active": true}`), MaxAge); err != nil {
 			t.Fatal(err)
@@ -292,7 +292,7 @@ func TestLateLanding(t *testing.T) {
 	})
 }
 
-// Where Redis cannot be told, Remove waits until no entry is fresh.
+// If Redis is unavailable, Remove waits until no entry is fresh.
 func TestRemoveWaits(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -320,7 +320,7 @@ func TestRemoveWaits(t *testing.T) {
 	}
 }
 
-// Where Redis is away, a fill answers all the same.
+// A fill returns its value also if Redis is unavailable.
 func TestFillWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
@@ -330,7 +330,7 @@ func TestFillWithoutRedis(t *testing.T) {
 	}
 }
 
-// What nobody signed who fills entries counts as none, and is filled over: whatever was done to it in Redis.
+// An entry without the signature of its service counts as missing, and the next fill replaces it.
 func TestForgedEntries(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		const entry = keySpace + "owner/admin/1"
@@ -383,7 +383,7 @@ func TestForgedEntries(t *testing.T) {
 	})
 }
 
-// An entry that was removed and is put back is what it was: its age goes on.
+// A removed entry that somebody writes back to Redis keeps its age.
 func TestReplayedEntry(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, r *cache.Client) {
 		fillWith(t, s, reads(yes))
@@ -399,7 +399,7 @@ func TestReplayedEntry(t *testing.T) {
 	})
 }
 
-// Who answers in Redis' place can pretend little: where its time is not ours, nothing is believed, and nothing signed.
+// If the clock of Redis differs too much from ours, entries are neither used nor signed. So a fake Redis can do little.
 func TestOtherTime(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -422,7 +422,7 @@ func TestOtherTime(t *testing.T) {
 	want(t, s, yes, nil)
 }
 
-// A forgery is said once, not for each look-up.
+// A forgery is logged once, not for each look-up.
 func TestForgeryIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -439,7 +439,7 @@ func TestForgeryIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// What the signature costs a look-up in Redis.
+// BenchmarkTrust measures what the signature adds to a look-up in Redis.
 func BenchmarkTrust(b *testing.B) {
 	s := &Store{signer: signer}
 	body := []byte(`{"id":1,"owner":{"type":"admin","id":1}}`)

@@ -26,7 +26,7 @@ func away(t *testing.T) *cache.Client {
 	return client
 }
 
-// missed notes that Redis did not answer in time, as on a busy machine.
+// missed records that Redis did not respond in time, as on a busy machine.
 type missed struct {
 	slog.Handler
 	atomic.Bool
@@ -61,7 +61,7 @@ func guesses(t *testing.T, l *Lockouts, n int, of func(i int) Guess) int {
 	return int(compared.Load())
 }
 
-// Each limit holds however many guesses come at once, with Redis and without.
+// Each limit holds for simultaneous guesses, with and without Redis.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]*cache.Client{"Redis": testkit.Redis(t), "away": away(t)} {
@@ -87,11 +87,11 @@ func TestLimits(t *testing.T) {
 					t.Errorf("%s: got %d guesses compared, want %d", name, n, test.limit)
 				}
 			}
-			// The rest of the same /64 is the same caller.
+			// Addresses of the same /64 count as one caller.
 			if n := guesses(t, l, 1, func(int) Guess { return Guess{Name: "a", Address: netip.MustParseAddr("2001:db8::ffff:1")} }); n != 0 {
 				t.Errorf("a neighbour in the same /64: got %d guesses compared, want 0", n)
 			}
-			// Another process knows of it by Redis.
+			// Another process shares the count through Redis.
 			another := guesses(t, New(client, slog.New(away)), 1, func(int) Guess { return Guess{Name: "a", Address: network} })
 			if shared := another == 0; shared != (name == "Redis") && !(name == "Redis" && away.Load()) {
 				t.Errorf("another process: got %d of 1 guesses compared, want 0 only with Redis, which is %s", another, name)
@@ -100,7 +100,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A right guess makes up for wrong ones of the same name from the same address, and for no others'.
+// A right guess resets the count of its name from its address, and no other count.
 func TestRightGuess(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]*cache.Client{"Redis": testkit.Redis(t), "away": away(t)} {
@@ -119,7 +119,7 @@ func TestRightGuess(t *testing.T) {
 			if n := guesses(t, l, 10, func(int) Guess { return victim }); n != MaxPerNameAndAddress {
 				t.Errorf("another name: got %d guesses compared, want %d", n, MaxPerNameAndAddress)
 			}
-			// What could not be compared was no guess.
+			// A failed comparison does not count as a guess.
 			busy := errors.New("busy")
 			for range 10 {
 				if _, err := l.Try(
@@ -133,7 +133,7 @@ func TestRightGuess(t *testing.T) {
 					t.Fatalf("got %v, want %v", err, busy)
 				}
 			}
-			// The address has its wrong guesses still: three times four, and five.
+			// The count of the address keeps the wrong guesses: three times four, and five.
 			left := MaxPerAddress - 3*(MaxPerKey-1) - MaxPerNameAndAddress
 			if n := guesses(t, l, MaxPerAddress, func(i int) Guess { return Guess{Name: "x" + string(rune('A'+i)), Address: network} }); n != left {
 				t.Errorf("the same address: got %d more guesses compared, want %d", n, left)

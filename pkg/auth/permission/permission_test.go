@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A gateway sends Grants as their bits to services of the version before and after its own: a permission that moved would
-// hand its neighbour's permission out. The list grows at its end alone.
+// A gateway sends Grants as bits, also to services of the previous and the next version. If a permission moved, these services
+// would read another permission. So new permissions are appended.
 func TestPermissionsStay(t *testing.T) {
 	t.Parallel()
 	first := strings.Fields(`network.entities network.forward network.groups network.switches pxe.installs pxe.settings

@@ -64,7 +64,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Who finds too many waiting, or waits for too long, is told to come later; who leaves makes room.
+// A caller gets an error if the queue is full, or if it waits for too long. A caller that leaves frees its slot.
 func TestFewWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFewWait(t *testing.T) {
 	})
 }
 
-// wantEmpty checks that nobody waits, and that no network without guesses is remembered.
+// wantEmpty checks that no caller waits, and that the queue stores no network without guesses.
 func (q *Queue) wantEmpty(t *testing.T) {
 	t.Helper()
 	if len(q.waiting) != 0 || q.isBusy {
@@ -125,7 +125,7 @@ func (q *Queue) wantEmpty(t *testing.T) {
 	}
 }
 
-// guessers are addresses that are all a little alike, as an attacker's are.
+// guessers are addresses of neighbouring networks, as an attacker has them.
 type guessers func(n int) netip.Addr
 
 var attacks = map[string]guessers{
@@ -144,7 +144,7 @@ func parse(format string, args ...any) netip.Addr {
 }
 
 // While more callers guess than may wait, callers from new addresses have their turn before any further guess, even if
-// their wider networks guess too. Afterwards nobody is remembered for ever.
+// their wider networks guess too. Afterwards all networks are forgotten.
 func TestNetworksWaitBehindThemselves(t *testing.T) {
 	t.Parallel()
 	for label, attack := range attacks {

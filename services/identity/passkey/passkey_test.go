@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// browser is a device of another library, with what it does differently from a valid one.
+// browser is a device of another library, with its deviations from a valid one.
 type browser struct {
 	name      string
 	page      virtualwebauthn.RelyingParty

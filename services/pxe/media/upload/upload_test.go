@@ -14,7 +14,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/media/upload"
 )
 
-// file notes what is put, and answers how long it is.
+// file keeps the written bytes, and returns their number.
 func file(content *bytes.Buffer) upload.Form {
 	return upload.Form{Member: "driver", Put: func(from io.Reader) (string, error) {
 		n, err := io.Copy(content, from)
