@@ -202,6 +202,9 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 		}
 		defer g.addressConcurrency.Leave(network)
 	}
+	if err := problem.CheckPath(r.URL); err != nil {
+		return err
+	}
 	if e.service == principal.Gateway {
 		g.ownHandler.ServeHTTP(e, r)
 		return nil

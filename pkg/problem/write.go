@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +64,15 @@ const RouteHeader = "Ironplane-Route"
 
 // NoSuchPath returns the 404 for a path without a route.
 func NoSuchPath() error { return New(NotFound, "There is no such path.") }
+
+// CheckPath returns a 404 for a path with an encoded slash. Decoded, the slash would separate elements that the caller, and a proxy in
+// front, read as one. No path of ours has a slash within an element.
+func CheckPath(path *url.URL) error {
+	if path.RawPath != "" && strings.Contains(strings.ToLower(path.RawPath), "%2f") { // RawPath is empty if nothing unusual is encoded
+		return NoSuchPath()
+	}
+	return nil
+}
 
 // NotAllowed returns the 405 for a method that a path lacks.
 func NotAllowed(method string, allow ...string) error {

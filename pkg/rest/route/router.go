@@ -93,6 +93,10 @@ func (all *router) handle(path string, handler http.Handler) {
 
 func (all *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var match mux.RouteMatch
+	if err := problem.CheckPath(r.URL); err != nil {
+		problem.Write(w, r, all.log, err)
+		return
+	}
 	if below := all.below[openapi.FirstElement(r.URL.Path)]; below == nil || !below.Match(r, &match) {
 		problem.Write(w, r, all.log, problem.NoSuchPath())
 		return

@@ -51,10 +51,23 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 	return serve(ctx, listener, handler, log, 0)
 }
 
+// closeAmbiguous closes a connection after a request that may have had two lengths: a proxy in front may have believed the other one, and
+// sent what another caller sees as the next request. net/http takes Content-Length away from a request with chunks, and
+// Transfer-Encoding from one of HTTP/1.0. So both are always the last ones on their connection. Processes of the mesh send one length.
+func closeAmbiguous(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isPeer := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+		if !isPeer && (len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // serve is Serve. After ctx ends it closes the listener, and serves open connections for grace before it shuts down.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger, grace time.Duration) error {
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           closeAmbiguous(handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,

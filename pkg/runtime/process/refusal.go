@@ -28,6 +28,7 @@ func interceptRefusals(server *http.Server, refuser Refuser, listener net.Listen
 			c.handled.Store(false)
 		}
 	}
+	next := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(key{}).(*refusingConn); ok {
 			c.handled.Store(true)
@@ -36,7 +37,7 @@ func interceptRefusals(server *http.Server, refuser Refuser, listener net.Listen
 				r.TLS = &state
 			}
 		}
-		refuser.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 	return refusingListener{listener, refuser}
 }

@@ -66,6 +66,10 @@ func (a *Agent) limitRequests(limit *share.Limit, next http.Handler) http.Handle
 		if hasBody {
 			r.Body = &bodyReader{r.Body, connection}
 		}
+		if err := problem.CheckPath(r.URL); err != nil {
+			problem.Write(w, r, a.log, err)
+			return
+		}
 		next.ServeHTTP(&deadlineWriter{w, connection}, r)
 	})
 }
