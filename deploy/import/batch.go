@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -107,8 +108,8 @@ func (t *transfer) createBatch(ctx context.Context, b batch) error {
 		post := func(ctx context.Context) (*http.Response, error) {
 			return t.api.api.CreateIPEntityWithBody(ctx, &ironplane.CreateIPEntityParams{IdempotencyKey: key}, "text/csv", bytes.NewReader(body))
 		}
-		var bulk ironplane.Bulk
-		err = t.api.create(ctx, post, &bulk)
+		var report json.RawMessage
+		err = t.api.create(ctx, post, &report)
 		if err != nil && err == context.Cause(ctx) {
 			return nil // another request's error stopped the import before this one was sent
 		}

@@ -128,7 +128,8 @@ func (p *Plan) changeOf(e *Entity, found *ironplane.IPEntity, clients map[string
 }
 
 // compare returns how an existing entity differs from the planned one. It ignores the gateway and mask if the export has
-// none. An entity that is assigned, reserved or quarantined here is not available, and so is not different from one in use.
+// none. An entity that is assigned here is in use, and so is not different from a reserved one. A quarantined one is, since it
+// becomes available by itself.
 func (e *Entity) compare(found *ironplane.IPEntity, clients map[string]int64) result {
 	var differences []string
 	note := func(member, is, planned string) {
@@ -150,8 +151,11 @@ func (e *Entity) compare(found *ironplane.IPEntity, clients map[string]int64) re
 		note("subnet_mask", value(found.SubnetMask), mask)
 	}
 	status := string(found.Status)
-	if e.Status == available && status == reserved {
+	switch {
+	case e.Status == available && status == reserved:
 		note("status", status+" ("+cmp.Or(value(found.Note), "no note")+")", available)
+	case e.Status == reserved && (status == available || status == quarantined):
+		note("status", status, reserved)
 	}
 	if owner := found.Owner; e.Owner != (source.Customer{}) && (owner == nil || owner.ID != clients[e.Owner.Email]) {
 		is := status

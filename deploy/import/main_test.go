@@ -267,13 +267,14 @@ func TestImportLeavesDifferentItemsAlone(t *testing.T) {
 			{Group: elsewhere, FullIP: "198.51.100.4", Status: reserved},                  // public: the same address
 			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: new(int32(7)), Status: reserved}, // private: another one
 			{Group: a, FullIP: "10.0.0.2", Nickname: new("renamed"), Status: reserved},
+			{Group: a, FullIP: "10.0.0.15", VLAN: new(int32(100)), Status: quarantined},
 			{Group: a, Nickname: new("not an address")},
 		},
 	}
-	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "CREATED DIFFERENT", "4 groups, 10 entities 0 10 0 8 2",
+	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "CREATED DIFFERENT", "4 groups, 10 entities 0 10 0 7 3",
 		`198.51.100.4 reserved note "NetBox: no status" (ipam.ipaddress 4): group is elsewhere, but planned is NetBox: no site`,
 		"nickname is renamed, but planned is two.example, vlan is none, but planned is 100, gateway is none, but planned is 10.0.0.1, "+
-			"subnet_mask is none",
+			"subnet_mask is none", "status is quarantined, but planned is reserved",
 	)
 }
 

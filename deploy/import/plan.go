@@ -46,6 +46,9 @@ const (
 	reserved  = "reserved"
 )
 
+// quarantined is the status of a released entity. An import does not change it.
+const quarantined = "quarantined"
+
 // Address returns the entity's addresses as the API writes them.
 func (e *Entity) Address() string {
 	if isSingle(e.Span) {
