@@ -12,6 +12,7 @@
 //	doc, example                                 the member's description and example in the API document
 //	ext:"true"                                   the member is an addition to the documented API
 //	future:"true"                                a timestamp that must lie in the future when it is sent
+//	lines:"true"                                 a string that may have several lines, and any characters but NUL
 //	trim:"false"                                 a string whose trailing spaces are kept
 //	ordered:"true"                               references that stay in the order in which they are sent
 //	transient:"true"                             a secret that is compared and not stored
@@ -63,6 +64,7 @@ type Member struct {
 	Example     *string
 	Extension   bool
 	Transient   bool // a secret that is not stored
+	Lines       bool // a string that may have several lines
 	Untrimmed   bool // a string that keeps its trailing spaces
 	Future      bool // a timestamp that must lie in the future when it is sent
 	Ordered     bool // references that stay in the order in which they are sent
@@ -171,6 +173,7 @@ func (outer *Member) member(t reflect.Type, i int) *Member {
 	}
 	m.Format = tag("format")
 	m.Extension, m.Transient, m.Future = tag("ext") == "true", tag("transient") == "true", tag("future") == "true"
+	m.Lines = tag("lines") == "true"
 	m.Untrimmed, m.Ordered, m.Unrecorded = tag("trim") == "false", tag("ordered") == "true", tag("recorded") == "false"
 	m.Open = tag("open") == "true"
 	m.Required = parseRequired(field)

@@ -31,6 +31,7 @@ var tags = map[string]func(value string) (requirement string){
 	"ext":       mustBe("true"),
 	"future":    mustBe("true"),
 	"recorded":  mustBe("false"),
+	"lines":     mustBe("true"),
 	"trim":      mustBe("false"),
 	"open":      mustBe("true"),
 	"ordered":   mustBe("true"),

@@ -88,9 +88,6 @@ func (b *clientBody) Sent(names []string) { b.sentMembers = names }
 
 // Resolve checks what the tags cannot express.
 func (b *clientBody) Resolve(invalid *problem.Fields) {
-	if b.Email != "" {
-		account.CheckEmail(b.Email, invalid)
-	}
 	if !b.Password.IsZero() && !b.passwordIgnored {
 		account.CheckPassword(b.Password, b.site, invalid)
 		account.CheckStrength(b.Password, b.site, []string{b.First, b.Last, b.Email}, invalid)

@@ -132,11 +132,11 @@ func TestLoginAnswersAlike(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	for _, kind := range []string{"admin", "client"} {
-		s.newPerson(kind, "right@"+kind)
-		s.newPerson(kind, "none@"+kind)
-		off := s.newPerson(kind, "off@"+kind)
+		s.newPerson(kind, "right@"+kind+".example")
+		s.newPerson(kind, "none@"+kind+".example")
+		off := s.newPerson(kind, "off@"+kind+".example")
 		if kind == "admin" {
-			testkit.Execute(t, s.DB, "UPDATE admin SET password_hash = NULL WHERE email = 'none@admin'")
+			testkit.Execute(t, s.DB, "UPDATE admin SET password_hash = NULL WHERE email = 'none@admin.example'")
 			c.Do("PATCH", path("/admin/%d", off), disable).Want(200)
 		} else {
 			s.editClient(off-1, func(a *credentials.Account) { a.Hash = "" })
@@ -146,7 +146,7 @@ func TestLoginAnswersAlike(t *testing.T) {
 	var texts []string
 	for _, kind := range []string{"admin", "client"} {
 		for email, tried := range map[string]string{"right": "wrong", "none": "", "off": password, "unknown": password} {
-			response := c.WithKey("").Do("POST", "/auth/key", loginBody(kind, email+"@"+kind, tried)).Want(401)
+			response := c.WithKey("").Do("POST", "/auth/key", loginBody(kind, email+"@"+kind+".example", tried)).Want(401)
 			texts = append(texts, response.Text)
 		}
 	}

@@ -162,8 +162,8 @@ func TestResetHidesAccounts(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t)
 	for _, kind := range []string{"admin", "client"} {
-		s.newPerson(kind, "right@"+kind)
-		off := s.newPerson(kind, "disabled@"+kind)
+		s.newPerson(kind, "right@"+kind+".example")
+		off := s.newPerson(kind, "disabled@"+kind+".example")
 		if kind == "admin" {
 			c.Do("PATCH", path("/admin/%d", off), disable).Want(200)
 		} else {
@@ -171,7 +171,9 @@ func TestResetHidesAccounts(t *testing.T) {
 		}
 		var texts []string
 		for _, name := range []string{"right", "disabled", "unknown"} {
-			response := c.WithKey("").Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind}).Want(200)
+			response := c.WithKey("").
+				Do("POST", "/auth/password-reset", map[string]any{"type": kind, "email": name + "@" + kind + ".example"}).
+				Want(200)
 			texts = append(texts, strings.ReplaceAll(response.Text, name, ""))
 		}
 		for _, text := range texts {

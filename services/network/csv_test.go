@@ -23,10 +23,13 @@ func TestCSVComesBack(t *testing.T) {
 		return all
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		text := rapid.StringMatching(`(\r\n|[=+@'a;",é0\n\r\t-]){0,6}x`)
+		line, text := rapid.StringMatching(`[=+@'a;",é0-]{0,6}x`), rapid.StringMatching(`(\r\n|[=+@'a;",é0\n\r\t-]){0,6}x`)
 		for _, slug := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9_-]{0,8}`), 1, 4, rapid.ID).Draw(r, "slugs") {
-			field := map[string]any{"name": text.Draw(r, "name"), "slug": slug, "target_type": "entity"}
-			for _, optional := range []string{"desc", "placeholder", "default"} {
+			field := map[string]any{"name": line.Draw(r, "name"), "slug": slug, "target_type": "entity"}
+			if rapid.Bool().Draw(r, "has placeholder") {
+				field["placeholder"] = line.Draw(r, "placeholder")
+			}
+			for _, optional := range []string{"desc", "default"} {
 				if rapid.Bool().Draw(r, "has "+optional) {
 					field[optional] = text.Draw(r, optional)
 				}

@@ -121,7 +121,7 @@ type ipEntityBody struct {
 		Gateway  *ipText `json:"gateway" db:"gateway" alias:"v6_gateway" format:"ipv6" example:"2001:db8:1::1"`
 	} `json:"v6" db:"v6_" doc:"the IPv6 part"`
 	Status string  `json:"status" db:"status" ext:"true" enum:"available,assigned,reserved,quarantined" doc:"reserved sets an available entity aside; available ends a reservation or a quarantine. The other two follow from owner."`
-	Note   *string `json:"note" db:"note" ext:"true" max:"1000" doc:"why the entity is reserved, and until when; only for a reserved one"`
+	Note   *string `json:"note" db:"note" ext:"true" max:"1000" lines:"true" doc:"why the entity is reserved, and until when; only for a reserved one"`
 
 	v4     v4Space
 	v6     v6Space

@@ -399,7 +399,7 @@ func TestCSV(t *testing.T) {
 	post(
 		"/port-speed",
 		"name,speed\na,1\nb,x\n,3\n\"c\nd\",0\n",
-	).WantErrors("/3/speed", "type", "/4/name", "required", "/5/speed", "out_of_range")
+	).WantErrors("/3/speed", "type", "/4/name", "required", "/5/name", "invalid", "/5/speed", "out_of_range")
 	message := testkit.Decode[problem.Problem](post("/port-speed", "speed,name\n1,a\nx,b\n").Want(422)).Errors[0].Message
 	if message != "must be an integer (line 3, column 1)" {
 		t.Errorf("got %q, want that line 3, column 1 must be an integer", message)

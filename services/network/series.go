@@ -34,7 +34,7 @@ type series struct {
 	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"the difference between the VLANs of two adjacent entities; default 0" example:"0"`
 
 	Status *string `json:"status" enum:"available,reserved" example:"available" doc:"the status of all entities; default available"`
-	Note   *string `json:"note" max:"1000" doc:"why the entities are reserved, and until when"`
+	Note   *string `json:"note" max:"1000" lines:"true" doc:"why the entities are reserved, and until when"`
 
 	step       *big.Int // addresses in each entity
 	bits       *int

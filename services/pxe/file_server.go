@@ -66,7 +66,7 @@ type fileServerHTTP struct {
 // sshBody is the part of a body about SFTP.
 type sshBody struct {
 	Port      int32  `json:"port" db:"port" min:"1" max:"65535" example:"22" doc:"The TCP port of SFTP. The default is 22."`
-	PublicKey string `json:"public_key" db:"public_key" alias:"public_key" required:"create" max:"16384" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"The public host key as in an authorized_keys file: type, key and comment."`
+	PublicKey string `json:"public_key" db:"public_key" alias:"public_key" required:"create" max:"16384" lines:"true" example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG fra1-files1" doc:"The public host key as in an authorized_keys file: type, key and comment."`
 	UseSFTP   bool   `json:"use_sftp" db:"use_sftp" alias:"use_sftp" ext:"true" example:"false" doc:"Whether file contents are transferred by SFTP, to this file server and from it to its children. Nothing is sent to a host with another key."`
 }
 

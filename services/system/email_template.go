@@ -36,8 +36,8 @@ type emailTemplateBody struct {
 	Name    string  `json:"name" db:"name" required:"create,edit" pattern:"^[A-Za-z0-9][A-Za-z0-9._ -]*$" example:"welcome"`
 	Type    string  `json:"type" db:"type" ext:"true" doc:"The kind of mail, which decides which variables the template can use. Default: client."`
 	Subject string  `json:"subject" db:"subject" required:"create,edit" max:"1000" example:"Welcome to {{.Site.Name}}" doc:"a template, too"`
-	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part, as a Go template. Errors name line and column."`
-	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>" doc:"The HTML part, as a Go template. null: mails have no HTML part."`
+	Body    string  `json:"body" db:"body" required:"create,edit" max:"65536" lines:"true" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part, as a Go template. Errors name line and column."`
+	HTML    *string `json:"html" db:"html" ext:"true" max:"262144" lines:"true" trim:"false" example:"<p>Dear {{.To.Name}}, welcome.</p>" doc:"The HTML part, as a Go template. null: mails have no HTML part."`
 }
 
 // source returns the template as package mail parses it.
@@ -178,8 +178,8 @@ type previewRequest struct {
 // previewBody has the texts to preview instead of the stored ones.
 type previewBody struct {
 	Subject *string `json:"subject" max:"1000" example:"Welcome" doc:"The subject to preview. Default: the stored one."`
-	Body    *string `json:"body" max:"65536" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part to preview. Default: the stored one."`
-	HTML    *string `json:"html" max:"262144" trim:"false" doc:"The HTML part to preview. Default: the stored one."`
+	Body    *string `json:"body" max:"65536" lines:"true" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part to preview. Default: the stored one."`
+	HTML    *string `json:"html" max:"262144" lines:"true" trim:"false" doc:"The HTML part to preview. Default: the stored one."`
 }
 
 // preview renders a template with sample data.

@@ -118,8 +118,10 @@ func TestSettings(t *testing.T) {
 	if got := findSetting(t, c, "security.password_length"); got.Text != "12" {
 		t.Errorf("got %+v after a refusal, want 12", got)
 	}
-	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "site_name", "value": "two\nlines"}]}`).
-		WantErrors("/settings/0/value", "invalid")
+	for _, text := range []string{"two\nlines", "two\u2028lines", "turned \u202eround", "a\tb", "a\u0085b"} {
+		c.Do("PATCH", "/setting-group/1", map[string]any{"settings": []any{map[string]string{"slug": "site_name", "value": text}}}).
+			WantErrors("/settings/0/value", "invalid")
+	}
 	c.Do("PATCH", "/setting-group/1", `{"settings": [{"slug": "api_url", "value": "https://evil.example"}]}`).
 		WantErrors("/settings/0/value", "read_only")
 	c.Do("PATCH", "/system/setting/1", map[string]string{"value": strings.Repeat("x", 101)}).WantErrors("/value", "out_of_range")

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -33,9 +32,6 @@ type SSL struct {
 type orderBody struct {
 	Email string `json:"email" required:"create" format:"email" example:"admin@example.com" doc:"The email address for messages from the certificate authority."`
 }
-
-// Resolve checks the email address.
-func (b *orderBody) Resolve(invalid *problem.Fields) { account.CheckEmail(b.Email, invalid) }
 
 // requiredBody is the body that requires TLS.
 type requiredBody struct {

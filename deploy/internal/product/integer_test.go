@@ -1,7 +1,6 @@
 package product_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -150,20 +149,5 @@ func (s *integerSender) body(o rest.Operation, object *openapi3.Schema, path ...
 // sendBody sends an operation's example with another value of one member.
 func (s *integerSender) sendBody(o rest.Operation, at []string, value any) {
 	s.t.Helper()
-	var body map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(o.Example))
-	decoder.UseNumber()
-	if err := decoder.Decode(&body); err != nil {
-		s.t.Fatal(err)
-	}
-	object := body
-	for _, name := range at[:len(at)-1] {
-		inner, ok := object[name].(map[string]any)
-		if !ok {
-			inner = map[string]any{}
-		}
-		object[name], object = inner, inner
-	}
-	object[at[len(at)-1]] = value
-	s.send("body", o.Method, s.item(o.Path), body)
+	s.send("body", o.Method, s.item(o.Path), withMember(s.t, o.Example, at, value))
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
-	"net/mail"
 	"runtime"
 	"strings"
 	"time"
@@ -23,13 +22,6 @@ import (
 )
 
 const maxPasswordBytes = 1024
-
-// CheckEmail adds a field error if a text is not an email address.
-func CheckEmail(email string, invalid *problem.Fields) {
-	if address, err := mail.ParseAddress(email); err != nil || address.Address != email {
-		invalid.Add("/email", "invalid", "must be an email address such as anna@example.com")
-	}
-}
 
 // CheckPassword adds a field error if a new password is too short by the site's settings, or too long.
 func CheckPassword(password secret.String, site settings.Values, invalid *problem.Fields) {

@@ -53,6 +53,8 @@ type spelling struct {
 type part struct {
 	field int           // index in the plan
 	value reflect.Value // invalid if the value cannot be read
+	// refused is a text that earlier versions may have accepted. An edit that repeats the present one changes nothing.
+	refused reflect.Value
 }
 
 // New returns the value that the body creates. The error has all invalid members.
@@ -90,10 +92,11 @@ func (b *Body[B]) MergeFor(on schema.Action, current *B, shown any) (*B, error) 
 		if !shown {
 			was = from.FieldByIndex(plan.Fields[p.field].Index)
 		}
-		return same(p.value, was)
+		return same(p.value, was) || same(p.refused, was)
 	}
 	invalid := b.apply(&value, slices.DeleteFunc(slices.Clone(b.spellings), func(s spelling) bool {
-		return len(s.invalid) == 0 && !slices.ContainsFunc(s.parts, func(p part) bool { return !isUnchanged(p, s.pointer) })
+		wasAccepted := len(s.invalid) == 0 || slices.ContainsFunc(s.parts, func(p part) bool { return p.refused.IsValid() })
+		return wasAccepted && !slices.ContainsFunc(s.parts, func(p part) bool { return !isUnchanged(p, s.pointer) })
 	}))
 	invalid = append(invalid, b.unknown...)
 	for i, f := range plan.Fields {

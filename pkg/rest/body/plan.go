@@ -64,7 +64,11 @@ func (p *Plan) readShown(item any) (map[spelledField]reflect.Value, error) {
 	shown := map[spelledField]reflect.Value{}
 	for _, s := range p.read(p.Root, sent) {
 		for _, part := range s.parts {
-			shown[spelledField{s.pointer, part.field}] = part.value
+			value := part.value
+			if part.refused.IsValid() {
+				value = part.refused
+			}
+			shown[spelledField{s.pointer, part.field}] = value
 		}
 	}
 	return shown, nil
@@ -117,10 +121,10 @@ func (p *Plan) readSpelling(pointer string, number int, sent any) (s spelling, o
 	if s.null && f.Kind == KindBool {
 		s.invalid.Add(pointer, "type", "must be true or false")
 	}
-	value := s.read(f, sent)
+	value, refused := s.read(f, sent)
 	composite, ok := reflect.Zero(f.Type).Interface().(Composite)
 	if !ok {
-		s.parts = []part{{number, value}}
+		s.parts = []part{{number, value, refused}}
 		return s, true
 	}
 	if value = reflect.Indirect(value); value.IsValid() {
@@ -129,27 +133,34 @@ func (p *Plan) readSpelling(pointer string, number int, sent any) (s spelling, o
 	for pointer, text := range composite.Parts() {
 		i := p.fieldAt(pointer)
 		normalized, _ := p.Fields[i].normalize(text)
-		s.parts = append(s.parts, part{i, s.read(p.Fields[i], normalized)})
+		value, refused := s.read(p.Fields[i], normalized)
+		s.parts = append(s.parts, part{i, value, refused})
 	}
 	return s, true
 }
 
-// read returns the value of a field. If it cannot be read, the value is invalid and the error is added to the spelling.
-func (s *spelling) read(f *Field, sent any) reflect.Value {
-	value := reflect.New(f.Type)
+// read returns the value of a field. If it cannot be read, the value is invalid, the error is added to the spelling, and a text
+// is returned as refused.
+func (s *spelling) read(f *Field, sent any) (value, refused reflect.Value) {
+	to := reflect.New(f.Type)
 	if sent != nil {
-		if code, message := f.Kind.set(value.Elem(), sent, f.Member); code != "" {
+		if code, message := f.Kind.set(to.Elem(), sent, f.Member); code != "" {
 			s.invalid.Add(s.pointer, code, "%s", message)
-			return reflect.Value{}
+			if f.Kind == KindString && !f.Optional {
+				refused = to.Elem()
+			} else if f.Kind == KindString {
+				refused = to
+			}
+			return value, refused
 		}
 	}
 	switch {
 	case !f.Optional:
-		return value.Elem()
+		return to.Elem(), refused
 	case sent == nil:
-		return reflect.Zero(value.Type())
+		return reflect.Zero(to.Type()), refused
 	default:
-		return value
+		return to, refused
 	}
 }
 

@@ -75,9 +75,6 @@ func (b *adminBody) Resolve(invalid *problem.Fields) {
 	if strings.ContainsFunc(b.Username, func(r rune) bool { return !isUsernameRune(r) }) {
 		invalid.Add("/username", "invalid", "can have only letters, digits and . _ @ + -")
 	}
-	if b.Email != "" {
-		account.CheckEmail(b.Email, invalid)
-	}
 	if !b.Password.IsZero() {
 		account.CheckPassword(b.Password, b.site, invalid)
 	}

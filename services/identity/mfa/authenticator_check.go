@@ -7,12 +7,12 @@ import (
 
 	"github.com/pquerna/otp/totp"
 
-	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/access"
@@ -95,9 +95,8 @@ func (s *Service) generateTOTP(ctx context.Context, b *authenticatorBody) error 
 
 // checkAddress checks the address that codes are mailed to.
 func checkAddress(address string, invalid *problem.Fields) {
-	var problems problem.Fields
-	if account.CheckEmail(address, &problems); len(problems) > 0 {
-		invalid.Add("/value", problems[0].Code, "%s", problems[0].Message)
+	if !body.IsEmail(address) {
+		invalid.Add("/value", "invalid", body.NotEmail)
 	}
 }
 

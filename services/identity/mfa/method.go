@@ -20,7 +20,7 @@ type VerifyMethod struct {
 
 type verifyMethodBody struct {
 	Name        string  `json:"name" db:"name" required:"create" max:"64" example:"authenticator app" doc:"The name that panels show. No other method may have it."`
-	Description *string `json:"description" db:"description" max:"1000" example:"A code that your phone shows" doc:"A description for people."`
+	Description *string `json:"description" db:"description" max:"1000" lines:"true" example:"A code that your phone shows" doc:"A description for people."`
 }
 
 func (s *Service) methodRoutes() []rest.Route {

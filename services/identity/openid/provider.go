@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
@@ -90,11 +90,7 @@ func (b *openIDProviderBody) Resolve(invalid *problem.Fields) {
 
 // allowsEmail reports whether an email address belongs to one of the provider's domains.
 func (p *OpenIDProvider) allowsEmail(email string) bool {
-	var invalid problem.Fields
-	if account.CheckEmail(email, &invalid); len(invalid) > 0 {
-		return false
-	}
-	return slices.Contains(p.Domains, strings.ToLower(email[strings.LastIndexByte(email, '@')+1:]))
+	return body.IsEmail(email) && slices.Contains(p.Domains, strings.ToLower(email[strings.LastIndexByte(email, '@')+1:]))
 }
 
 // allPermissions is a guard for callers that hold every permission. An identity provider's settings decide who each admin is.

@@ -45,9 +45,9 @@ type CustomField struct {
 type fieldBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Contract until"`
 	Slug        string  `json:"slug" db:"slug" required:"create" max:"64" pattern:"^[a-z0-9][a-z0-9_-]*$" example:"contract-until" doc:"lower case letters, digits, - and _; unique among the fields of a target_type"`
-	Desc        *string `json:"desc" db:"description" max:"1000" example:"When it may be cancelled" doc:"a longer explanation of the field"`
+	Desc        *string `json:"desc" db:"description" max:"1000" lines:"true" example:"When it may be cancelled" doc:"a longer explanation of the field"`
 	Placeholder *string `json:"placeholder" db:"placeholder" example:"2027-12-31" doc:"an example to show in an empty input"`
-	Default     *string `json:"default" db:"default_value" max:"1000" example:"2026-12-31" doc:"the value of items that have none of their own"`
+	Default     *string `json:"default" db:"default_value" max:"1000" lines:"true" example:"2026-12-31" doc:"the value of items that have none of their own"`
 	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" enum:"client,entity,group,server" doc:"the kind of item that has the field"`
 	Type        string  `json:"type" db:"type" ext:"true" enum:"checkbox,date,integer,select,text" example:"date" doc:"the type of its values; default text"`
 	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"the values of a select, separated by |"`

@@ -29,7 +29,7 @@ type fieldValueBody struct {
 	FieldID    int64  `path:"field_id" db:"field_id"`
 	TargetType string `db:"target_type"`
 	TargetID   int64  `json:"target_id" db:"target_id" required:"create" min:"1" example:"1" doc:"the id of a client, IP entity, IP group or server, depending on the field's target_type"`
-	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" example:"2027-12-31" doc:"the value, in the spelling of the field's type"`
+	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" lines:"true" example:"2027-12-31" doc:"the value, in the spelling of the field's type"`
 }
 
 // targetGuard accepts every valid key. checkAccess then requires the permission of the field's target.

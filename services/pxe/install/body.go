@@ -31,7 +31,7 @@ type installBody struct {
 		VLAN        *int32  `db:"vlan"`
 	} `json:"host" db:"host_" doc:"The machine."`
 	Password   secret.String     `json:"password" db:"password" max:"1024" example:"a long walk in the rain" doc:"The password of root, or of Administrator on Windows. It is stored encrypted until the install ends, and never shown. The default is a random password."`
-	SSHKeys    string            `json:"ssh_keys" db:"ssh_keys" max:"65536" doc:"The public SSH keys that may sign in as root, one per line."`
+	SSHKeys    string            `json:"ssh_keys" db:"ssh_keys" max:"65536" lines:"true" doc:"The public SSH keys that may sign in as root, one per line."`
 	Client     *rest.RefID       `json:"client" db:"client_id" example:"1" doc:"The id of the client that the machine belongs to, one of /client. The client gets an email when the install is done, if the profile has an email template."`
 	DHCPServer *rest.RefID       `json:"dhcp_server" db:"dhcp_server_id" example:"1" doc:"The id of the DHCP server that boots the machine, one of /pxe/dhcp. The default is that of the entity's IP group."`
 	Variables  map[string]string `json:"variables" db:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`

@@ -34,7 +34,7 @@ type previewBody struct {
 		DNS      string     `json:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
 	} `json:"host" doc:"The machine."`
 	Password   secret.String              `json:"password" max:"1024" transient:"true" example:"a long walk in the rain" doc:"The password of root, or of Administrator on Windows. The files show a mark in its place."`
-	SSHKeys    string                     `json:"ssh_keys" max:"65536" doc:"The public SSH keys that may sign in as root, one per line."`
+	SSHKeys    string                     `json:"ssh_keys" max:"65536" lines:"true" doc:"The public SSH keys that may sign in as root, one per line."`
 	Client     *rest.RefID                `json:"client" example:"1" doc:"The id of the client that the machine belongs to, one of /client."`
 	DHCPServer *rest.RefID                `json:"dhcp_server" example:"1" doc:"The id of the DHCP server that boots the machine, one of /pxe/dhcp. The default is that of the entity's IP group."`
 	Variables  map[string]string          `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`

@@ -39,7 +39,7 @@ type PXEDriver struct {
 // itself.
 type driverBody struct {
 	Name    string `json:"name" db:"name" required:"create" example:"virtio for Windows"`
-	Content string `json:"driver" db:"content" required:"create" max:"536870912" example:"aXJvbnBsYW5l" doc:"The file, at most 512 MiB. In JSON it is base64."`
+	Content string `json:"driver" db:"content" required:"create" max:"536870912" lines:"true" example:"aXJvbnBsYW5l" doc:"The file, at most 512 MiB. In JSON it is base64."`
 	Upload  string `json:"upload" ext:"true" max:"2000" doc:"Instead of driver: the path or id of a complete upload."`
 }
 

@@ -18,7 +18,7 @@ import (
 type RenderedBefore struct {
 	Kind string `json:"kind" doc:"The use of the template."`
 	ID   int64  `json:"id" doc:"The id of the template."`
-	Text string `json:"text" max:"1048576" trim:"false" doc:"The rendered text."`
+	Text string `json:"text" max:"1048576" lines:"true" trim:"false" doc:"The rendered text."`
 }
 
 // RenderedFile is one rendered template.

@@ -66,7 +66,7 @@ type (
 		Body rest.Body[importBody]
 	}
 	importBody struct {
-		YAML string `json:"yaml" required:"create" max:"1000000" trim:"false" doc:"The file of an export."`
+		YAML string `json:"yaml" required:"create" max:"1000000" lines:"true" trim:"false" doc:"The file of an export."`
 		Name string `json:"name" max:"100" doc:"The name of the profile. The default is the name in the file."`
 	}
 )

@@ -52,8 +52,8 @@ type OSShellScript struct {
 // templateBody is the body that creates or edits a template.
 type templateBody struct {
 	Name        string  `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
-	Description *string `json:"description" db:"description" max:"1000" example:"with the site's mirror"`
-	Body        *string `json:"body" db:"body" max:"262144" trim:"false" example:"# of {{.Host.Hostname}}" doc:"The template, in the syntax of Go templates. Errors are reported with line and column."`
+	Description *string `json:"description" db:"description" max:"1000" lines:"true" example:"with the site's mirror"`
+	Body        *string `json:"body" db:"body" max:"262144" lines:"true" trim:"false" example:"# of {{.Host.Hostname}}" doc:"The template, in the syntax of Go templates. Errors are reported with line and column."`
 
 	Problem *string `db:"problem"`
 }

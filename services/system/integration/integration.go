@@ -36,7 +36,7 @@ type Integration struct {
 type integrationBody struct {
 	Name     string  `json:"name" db:"name" required:"create" example:"Shop" doc:"The integration's name. It must be unique, regardless of case."`
 	Subject  *string `json:"subject" db:"subject" example:"Your order" doc:"Stored, but not shown."`
-	Body     *string `json:"body" db:"body" max:"65536" example:"It is ready." doc:"Stored, but not shown."`
+	Body     *string `json:"body" db:"body" max:"65536" lines:"true" example:"It is ready." doc:"Stored, but not shown."`
 	Disabled bool    `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"whether all keys are refused, as if they were revoked, until it is taken back"`
 }
 

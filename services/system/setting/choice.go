@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/settings"
 )
@@ -89,7 +90,7 @@ func (s *Setting) validate(text *string) (code, message string) {
 		return "invalid", "must be 0 or 1"
 	case s.Type == "Select" && !slices.Contains(strings.Split(*s.Options, ","), *text):
 		return "invalid", "must be one of these, or its position counted from 0: " + *s.Options
-	case s.Type == "Text" && strings.ContainsAny(*text, "\r\n"):
+	case s.Type == "Text" && strings.ContainsFunc(*text, body.BreaksLine):
 		return "invalid", "must be one line"
 	}
 	size, unit := int64(utf8.RuneCountInString(*text)), " characters"

@@ -61,8 +61,8 @@ func (s *settingList) Scan(from any) error {
 
 // settingBody is the body that sets a setting. Value is a number or a text. null stands for the default.
 type settingBody struct {
-	Value *string `json:"value" max:"10000" example:"Example Hosting" doc:"The value as a number or a text. null: the default."`
-	Text  *string `json:"text" max:"10000" ext:"true" doc:"The value as a text. If both are sent, the one that differs from the present setting takes precedence."`
+	Value *string `json:"value" max:"10000" lines:"true" example:"Example Hosting" doc:"The value as a number or a text. null: the default."`
+	Text  *string `json:"text" max:"10000" lines:"true" ext:"true" doc:"The value as a text. If both are sent, the one that differs from the present setting takes precedence."`
 }
 
 // groupBody is the body that sets several settings of a group.
