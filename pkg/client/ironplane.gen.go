@@ -2532,12 +2532,12 @@ type CreateBootScriptBody struct {
 
 // CreateChosenThemeBody defines model for CreateChosenThemeBody.
 type CreateChosenThemeBody struct {
-	// CustomAdminHTML HTML for the admin panel. Scripts, event handlers, frames, forms and styles are removed. Also accepted as custom_admin_html.
+	// CustomAdminHTML HTML for the admin panel. Everything is removed that runs, loads from other hosts, or has an id or name. Also accepted as custom_admin_html.
 	//
 	// Examples: <p>On call: Anna.</p>
 	CustomAdminHTML *string `json:"custom_admin_html,omitempty"`
 
-	// CustomClientHTML HTML for the client panel. Scripts, event handlers, frames, forms and styles are removed. Also accepted as custom_client_html.
+	// CustomClientHTML HTML for the client panel. Everything is removed that runs, loads from other hosts, or has an id or name. Also accepted as custom_client_html.
 	//
 	// Examples: <p>Questions? <a href="mailto:help@example.com">Ask us.</a></p>
 	CustomClientHTML *string `json:"custom_client_html,omitempty"`

@@ -132,6 +132,9 @@ func begin(ctx context.Context, d service.Deps) error {
 	if err := integration.GrantNewPermissions(ctx, d.DB); err != nil {
 		return err
 	}
+	if err := sanitizeTheme(ctx, d.DB); err != nil {
+		return err
+	}
 	return setting.InitializeAtStart(ctx, d)
 }
 

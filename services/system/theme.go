@@ -51,9 +51,9 @@ type themeBody struct {
 
 // chosenTheme is a Theme as callers send it.
 type chosenTheme struct {
-	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" alias:"custom_admin_html" max:"65536" example:"<p>On call: Anna.</p>" doc:"HTML for the admin panel. Scripts, event handlers, frames, forms and styles are removed."`
-	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" alias:"custom_client_html" max:"65536" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"HTML for the client panel. Scripts, event handlers, frames, forms and styles are removed."`
-	CustomCSS          *string `json:"custom_css" db:"custom_css" alias:"custom_css" max:"65536" example:".nav { font-weight: bold }" doc:"A style sheet for all panels. It must not load files: url(…), @import and backslashes are refused."`
+	CustomAdminHTML    *string `json:"custom_admin_html" db:"custom_admin_html" alias:"custom_admin_html" max:"65536" lines:"true" example:"<p>On call: Anna.</p>" doc:"HTML for the admin panel. Everything is removed that runs, loads from other hosts, or has an id or name."`
+	CustomClientHTML   *string `json:"custom_client_html" db:"custom_client_html" alias:"custom_client_html" max:"65536" lines:"true" example:"<p>Questions? <a href=\"mailto:help@example.com\">Ask us.</a></p>" doc:"HTML for the client panel. Everything is removed that runs, loads from other hosts, or has an id or name."`
+	CustomCSS          *string `json:"custom_css" db:"custom_css" alias:"custom_css" max:"65536" lines:"true" example:".nav { font-weight: bold }" doc:"A style sheet for all panels. It must not load files: url(…), @import and backslashes are refused."`
 	LinkColor          *string `json:"link_color" db:"link_color" alias:"link_color" example:"#1d7ed8" doc:"The colour of links, as a CSS colour."`
 	Logo               *string `json:"logo" db:"logo" alias:"logo" max:"2048" example:"https://example.com/logo.svg" doc:"The URL of the logo. It must begin with https:// or be a path on the same host."`
 	MainBackground     *string `json:"main_bg" db:"main_bg" alias:"main_bg" example:"#1d9ed8" doc:"The background colour of pages, as a CSS colour."`
@@ -113,6 +113,31 @@ func (s *Service) themeRoutes() []rest.Route {
 			Do:      s.customize,
 		},
 	}
+}
+
+// sanitizeTheme sanitises HTML that an earlier version accepted.
+func sanitizeTheme(ctx context.Context, db *pg.DB) error {
+	return db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("an upgrade sanitises what is stored")
+		var admin, client *string
+		if err := tx.QueryRow(ctx, "SELECT custom_admin_html, custom_client_html FROM theme FOR UPDATE").Scan(&admin, &client); err != nil {
+			return fmt.Errorf("read the theme: %w", err)
+		}
+		isClean := true
+		for _, html := range []*string{admin, client} {
+			if html != nil {
+				clean := theme.HTML(*html)
+				isClean, *html = isClean && clean == *html, clean
+			}
+		}
+		if isClean {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, "UPDATE theme SET custom_admin_html = $1, custom_client_html = $2", admin, client); err != nil {
+			return fmt.Errorf("sanitise the theme: %w", err)
+		}
+		return nil
+	})
 }
 
 const themeColumns = "custom_admin_html, custom_client_html, custom_css, link_color, logo, main_bg, nav_bg, panel_alt_bg, panel_bg, " +

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
 )
@@ -65,6 +66,22 @@ func TestTheme(t *testing.T) {
 	}
 	visitor.Do("POST", themePath, `{"main_bg": "red"}`).Want(401)
 	c.Do("DELETE", themePath, nil).Want(405)
+}
+
+// HTML that an earlier version accepted is sanitised at the next start.
+func TestStoredThemeIsSanitised(t *testing.T) {
+	t.Parallel()
+	c := testkit.Run(t, system.Definition, testkit.ServiceOptions{})
+	c.Do("POST", themePath, `{"main_bg": "navy"}`).Want(200)
+	testkit.Execute(t, c.DB, `UPDATE theme SET custom_client_html = '<p id="app">x<img src="https://evil.example/x.png" alt="y"></p>'`)
+	c, err := c.Restart(service.Settings{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := testkit.Decode[system.ThemeOptions](c.Do("GET", themePath, nil).Want(200)).Theme
+	if *is.CustomClientHTML != `<p>x<img alt="y"></p>` || is.CustomAdminHTML != nil || *is.MainBackground != "navy" {
+		t.Errorf("got %s, want the HTML sanitised and the rest as it was", testkit.JSON(is))
+	}
 }
 
 // Without themes in the license, the theme cannot be changed, but stays.

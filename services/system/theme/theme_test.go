@@ -2,8 +2,11 @@ package theme
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	parser "golang.org/x/net/html"
 )
 
 func TestCheckColour(t *testing.T) {
@@ -116,6 +119,30 @@ var attacks = []string{
 	`<p class="x onclick=alert(1)">x</p>`,
 	`<p class='"><script>alert(1)</script>'>x</p>`,
 	`<a href="https://example.com" target="_blank" onclick="x">x</a>`,
+	// what loads something from another host
+	`<img src="https://evil.example/x.png">`,
+	`<img src="//evil.example/x.png">`,
+	`<img src="/\evil.example/x.png">`,
+	`<img src="/%5cevil.example/x.png">`,
+	`<img src="/&#92;evil.example/x.png">`,
+	`<img src=" https://evil.example/x.png">`,
+	"<img src=\"/\t/evil.example/x.png\">",
+	`<img src="/x.png" srcset="https://evil.example/x.png 2x">`,
+	`<img src="/x.png" lowsrc="https://evil.example/x.png" longdesc="https://evil.example">`,
+	`<picture><source srcset="https://evil.example/x.png"></picture>`,
+	`<table background="https://evil.example/x.png"><tr><td background="https://evil.example/x.png">x</td></tr></table>`,
+	`<blockquote cite="https://evil.example">x</blockquote><q cite="https://evil.example">x</q><del cite="https://evil.example">x</del>`,
+	`<a href="https://example.com" ping="https://evil.example">x</a>`,
+	`<link rel="preconnect" href="https://evil.example">`,
+	`<track src="https://evil.example">`,
+	`<body background="https://evil.example/x.png">`,
+	// what a panel's scripts would find in the place of their own
+	`<p id="app">x</p>`,
+	`<a id="config" name="config" href="https://example.com">x</a>`,
+	`<img name="getElementById" src="/x.png">`,
+	`<map name="m"><area href="https://example.com"></map>`,
+	`<h1 ID=root>x</h1>`,
+	`<p slot="x" is="x-y" itemid="x" data-bind="x" aria-owns="x">x</p>`,
 }
 
 var quoted = regexp.MustCompile(`"[^"]*"`)
@@ -152,6 +179,25 @@ func TestHTML(t *testing.T) {
 		if twice := HTML(HTML(attack)); twice != HTML(attack) {
 			t.Errorf("%s: got %s the second time, want %s", attack, twice, HTML(attack))
 		}
+	}
+	for _, attack := range attacks {
+		doc, err := parser.Parse(strings.NewReader(HTML(attack)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range doc.Descendants() {
+			for _, a := range n.Attr {
+				loads := a.Key != "href" && (strings.Contains(a.Val, "//") || strings.Contains(a.Val, "evil"))
+				if loads || !slices.Contains([]string{"alt", "class", "href", "open", "rel", "src", "title"}, a.Key) {
+					t.Errorf("%s: got %s=%q in %s, want it removed", attack, a.Key, a.Val, HTML(attack))
+				}
+			}
+		}
+	}
+	if got, want := HTML(
+		`<img src="/package/1/asset/x.png?v=2" alt="x" width="9">`,
+	), `<img src="/package/1/asset/x.png?v=2" alt="x" width="9">`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	const good = `<p class="note">Call <a href="mailto:help@example.com" rel="nofollow">us</a>, <b>day</b> and <i>night</i>.</p>`
 	if left := HTML(good); left != good {
