@@ -1,11 +1,12 @@
 package throttle
 
 import (
+	"math"
 	"net/netip"
 	"time"
 )
 
-// Levels is the number of networks of an address that count: for IPv4 the address, its /24, /16 and /8, for IPv6 its
+// Levels is the number of networks of an address that count: for IPv4 the address, its /24, /20 and /16, for IPv6 its
 // /64, /56, /48 and /32.
 const Levels = 4
 
@@ -13,7 +14,7 @@ const Levels = 4
 // the zero Prefix.
 func Networks(from netip.Addr) (all [Levels]netip.Prefix) {
 	from = from.Unmap()
-	bits := [Levels]int{32, 24, 16, 8}
+	bits := [Levels]int{32, 24, 20, 16}
 	if from.Is6() {
 		bits = [Levels]int{64, 56, 48, 32}
 	}
@@ -24,10 +25,11 @@ func Networks(from netip.Addr) (all [Levels]netip.Prefix) {
 }
 
 // Weight weighs the counts of an address's networks, from the narrowest to the widest. A wider network has more people
-// who have nothing to do with each other, so each level counts a quarter of the one before.
-func Weight(counts [Levels]int) (weight int) {
+// who have nothing to do with each other. So each level counts a quarter of the one before, and a count by its root: a
+// person near an attacker weighs less than the attacker.
+func Weight(counts [Levels]int) (weight float64) {
 	for _, count := range counts {
-		weight = 4*weight + count
+		weight = 4*weight + math.Sqrt(float64(count))
 	}
 	return weight
 }
@@ -52,7 +54,7 @@ type usage struct {
 type networks [Levels]*usage
 
 // weight returns how much a caller's networks have guessed, or may be about to.
-func (n *networks) weight() int {
+func (n *networks) weight() float64 {
 	var counts [Levels]int
 	for i, u := range n {
 		counts[i] = u.present + u.guesses

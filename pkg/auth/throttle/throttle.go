@@ -4,6 +4,7 @@ package throttle
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	waitTimeout = 10 * time.Second
+	waitTimeout = 15 * time.Second
 	// restFactor is the length of the rest after a guess, as a multiple of the guess's own duration. The guess also
 	// costs other processes time, which is not measured here, so a rest has a minimal length.
 	restFactor       = 3
@@ -25,10 +26,11 @@ const (
 type Queue struct {
 	maxWaiting int
 
-	mu       sync.Mutex
-	isBusy   bool
-	waiting  []*waiter // in the order of arrival
-	networks history
+	mu         sync.Mutex
+	isBusy     bool
+	isLastNext bool      // of equal callers; otherwise the first is next
+	waiting    []*waiter // in the order of arrival
+	networks   history
 }
 
 // waiter is a caller that waits for its turn.
@@ -63,7 +65,8 @@ func (q *Queue) Do(ctx context.Context, from netip.Addr, work func() (proved boo
 	return work()
 }
 
-// enter adds a caller to the queue. If the queue is full, the caller whose networks have guessed most leaves it.
+// enter adds a caller to the queue. If the queue is full, the caller whose networks have guessed most leaves it, and of equal ones the
+// new one.
 func (q *Queue) enter(from netip.Addr) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +79,7 @@ func (q *Queue) enter(from netip.Addr) *waiter {
 	q.waiting = append(q.waiting, w)
 	if len(q.waiting) > q.maxWaiting {
 		last := w
-		for _, other := range slices.Backward(q.waiting) {
+		for _, other := range q.waiting {
 			if other.networks.weight() > last.networks.weight() {
 				last = other
 			}
@@ -123,7 +126,12 @@ func (q *Queue) end(w *waiter, guesses int) {
 	q.networks.leave(w.networks, guesses)
 }
 
-// next gives the turn to the caller whose networks have guessed least. Equal ones take turns in the order of arrival.
+// tolerance is how much more than the least weight a caller may have to be equal to the one that has it.
+const tolerance = 1.1
+
+// next gives the turn to the caller whose networks have guessed least. Of equal ones it is the first and the last in turn. Many
+// strangers that arrive at once may be one attacker's: a person behind them does not wait for all of them, and a person
+// before them is not forgotten.
 func (q *Queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,14 +139,23 @@ func (q *Queue) next() {
 		q.isBusy = false
 		return
 	}
-	first := q.waiting[0]
-	for _, other := range q.waiting {
-		if other.networks.weight() < first.networks.weight() {
-			first = other
+	least := math.Inf(1)
+	for _, w := range q.waiting {
+		least = min(least, w.networks.weight())
+	}
+	var equal []*waiter
+	for _, w := range q.waiting {
+		if w.networks.weight() <= least*tolerance {
+			equal = append(equal, w)
 		}
 	}
-	q.remove(first)
-	first.turn <- nil
+	chosen := equal[0]
+	if q.isLastNext {
+		chosen = equal[len(equal)-1]
+	}
+	q.isLastNext = !q.isLastNext
+	q.remove(chosen)
+	chosen.turn <- nil
 }
 
 func errBusy(cause error) error {

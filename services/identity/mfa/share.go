@@ -92,7 +92,7 @@ func dropOldest(ctx context.Context, tx *pg.Tx, o *challengeOptions) error {
 	}
 	counts := countNetworks(append(from, access.Address(ctx)))
 	var oldest int64
-	maxWeight := -1
+	maxWeight := -1.0
 	for i, id := range ids {
 		var open [throttle.Levels]int
 		for level, network := range throttle.Networks(from[i]) {
