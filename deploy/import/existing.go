@@ -106,16 +106,23 @@ func (t *transfer) describeOverlap(e *Entity, found *ironplane.IPEntity) string 
 	if status == available && e.Status != available {
 		return text + " and can be allocated, although " + t.plan.System + " has this in use: delete it, and run the import again"
 	}
+	if e.Status == available && t.plan.hasReserved(found) {
+		return text + " by an earlier import: delete it, and run the import again"
+	}
 	return text
+}
+
+// hasReserved reports whether an import of the same system reserved the entity, and nobody has changed the note since.
+func (p *Plan) hasReserved(found *ironplane.IPEntity) bool {
+	return found.Status == reserved && strings.HasPrefix(value(found.Note), p.System+": ")
 }
 
 // changeOf returns the change that an existing entity with the space of a planned one needs. An entity that is in use must
 // not stay available. One that this import reserved is assigned once its tenant is a client. All others stay.
 func (p *Plan) changeOf(e *Entity, found *ironplane.IPEntity, clients map[string]int64) (change, bool) {
 	status := string(found.Status)
-	isFromImport := status == reserved && strings.HasPrefix(value(found.Note), p.System+": ")
 	switch c := (change{id: found.ID}); {
-	case e.Owner != (source.Customer{}) && (status == available || isFromImport):
+	case e.Owner != (source.Customer{}) && (status == available || p.hasReserved(found)):
 		c.reserve, c.owner = status == available, e.Owner
 		c.note = p.System + ": to be assigned"
 		return c, true

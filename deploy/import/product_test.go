@@ -374,6 +374,22 @@ func TestImportedStatus(t *testing.T) {
 	}
 }
 
+// TestReservedPrefixBecomesStock shows the way from a prefix that the first run reserved as a whole to its single addresses.
+func TestReservedPrefixBecomesStock(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	file := writeFile(t, "netbox.json", "["+recordJSON("ipam.prefix", 1, `"prefix": "203.0.113.0/29", "status": "active"`)+"]")
+	importFile(t, c, "netbox", file).expect(t, 0, "1 groups, 1 entities 0 1 0 1")
+	args := []string{"netbox", file, "--available", "prefix=203.0.113.0/29"}
+	importFile(t, c, args...).expect(t, 0, "1 groups, 6 entities 0 0 6 6",
+		"overlaps with IP entity 1 (203.0.113.0/29), which is reserved by an earlier import: delete it, and run the import again")
+	c.Do("DELETE", "/entity/1", nil).Want(200)
+	importFile(t, c, args...).expect(t, 0, "CREATED", "1 groups, 6 entities 0 0 6 6")
+	if all := listEntities(t, c); len(all) != 6 || all[0].FullIP != "203.0.113.1" || all[5].Status != available {
+		t.Errorf("got %s, want 203.0.113.1 to 203.0.113.6 available", testkit.JSON(all))
+	}
+}
+
 // TestKilledImportIsFinished kills the program after each of its requests that change something, and runs it to the end. The
 // entities are those of a run that was never killed.
 func TestKilledImportIsFinished(t *testing.T) {
