@@ -185,7 +185,7 @@ func (c *changer) run(ctx context.Context) {
 	group := c.change("POST", "/group", map[string]any{"name": fmt.Sprint("Space ", rand.Uint64())})
 	c.path = fmt.Sprintf("/group/%d", group.ID())
 	first := fmt.Sprintf("10.%d.%d.0", rand.IntN(256), rand.IntN(256))
-	c.change("POST", c.path+"/entity/bulk", map[string]any{"prefix": first + "/28"}).Want(200)
+	c.change("POST", c.path+"/entity/bulk", map[string]any{"prefix": first + "/28", "all": true}).Want(200)
 	collections := slices.Sorted(maps.Keys(bodies))
 	for ctx.Err() == nil {
 		switch collection := collections[rand.IntN(len(collections))]; rand.IntN(8) {

@@ -276,7 +276,7 @@ func renameReferenced(book *ledger) {
 	client := create("client", bodies["client"](book, "before"))
 	id := func(path string) json.Number { return json.Number(path[strings.LastIndex(path, "/")+1:]) }
 	group := create("group", map[string]any{"name": "with references", pxeField: id(server)})
-	book.change("POST", group+"/entity/bulk", map[string]any{"prefix": "10.0.0.0/30"}).Want(200)
+	book.change("POST", group+"/entity/bulk", map[string]any{"prefix": "10.0.0.0/30", "all": true}).Want(200)
 	book.change("POST", group+"/allocate", map[string]any{"owner": map[string]any{"id": id(client)}}).Want(200)
 	book.change("PATCH", server, bodies["pxe/dhcp"](book, "after")).Want(200)
 	book.change("PATCH", client, bodies["client"](book, "after")).Want(200)

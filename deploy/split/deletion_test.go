@@ -41,7 +41,7 @@ func TestReferencesToDeletedItems(t *testing.T) {
 	}
 	group := c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID()
 	for n := range rounds*(callers+1)>>14 + 1 {
-		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), map[string]any{"prefix": fmt.Sprintf("10.%d.0.0/18", n)}).Want(200)
+		c.Do("POST", fmt.Sprintf("/group/%d/entity/bulk", group), map[string]any{"prefix": fmt.Sprintf("10.%d.0.0/18", n), "all": true}).Want(200)
 	}
 	client := func(name string, more ...any) map[string]any {
 		body := map[string]any{"email": name + "@example.com", "first": "Ben", "last": "Miller"}

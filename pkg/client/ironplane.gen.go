@@ -2754,6 +2754,9 @@ type CreateEmailTemplateBody struct {
 
 // CreateFieldBody defines model for CreateFieldBody.
 type CreateFieldBody struct {
+	// ClearOnRelease whether an IP entity loses its value when its ownership ends; default true
+	ClearOnRelease *bool `json:"clear_on_release,omitempty"`
+
 	// Default the value of items that have none of their own
 	//
 	// Examples: 2026-12-31
@@ -2921,7 +2924,7 @@ type CreateHTTPBody struct {
 
 // CreateIPEntitiesBody defines model for CreateIPEntitiesBody.
 type CreateIPEntitiesBody struct {
-	// All create entities for the network and broadcast addresses, too
+	// All create entities for the network and broadcast addresses and for gateways of other entities, too
 	//
 	// Examples: false
 	All *bool `json:"all,omitempty"`
@@ -2959,7 +2962,7 @@ type CreateIPEntitiesBody struct {
 	// Examples: available
 	Status *CreateIPEntitiesBodyStatus `json:"status,omitempty"`
 
-	// SubnetMask the mask of the subnet around all entities; no entities are created for its network and broadcast addresses
+	// SubnetMask the mask of the subnet around all entities; default the prefix, if that is set. No entities are created for network and broadcast addresses.
 	//
 	// Examples: 255.255.255.0
 	SubnetMask *string `json:"subnet_mask,omitempty"`
@@ -3103,7 +3106,7 @@ type CreateIPGroupBody struct {
 	// PxeDHCPServer A reference to an item. The id alone, as a number, is accepted too.
 	PxeDHCPServer *RefBody `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved whether the group is set aside
+	// Reserved whether only admins with network.groups write can allocate from the group
 	//
 	// Examples: false
 	Reserved *bool `json:"reserved,omitempty"`
@@ -3478,6 +3481,9 @@ type CreateWebhookBody struct {
 
 // CustomField defines model for CustomField.
 type CustomField struct {
+	// ClearOnRelease whether an IP entity loses its value when its ownership ends
+	ClearOnRelease bool `json:"clear_on_release"`
+
 	// Default the value of items that have none of their own
 	//
 	// Examples: 2026-12-31
@@ -4061,7 +4067,7 @@ type IPGroup struct {
 	Name          string `json:"name"`
 	PxeDHCPServer *Ref   `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved whether the group is set aside
+	// Reserved whether only admins with network.groups write can allocate from the group
 	//
 	// Examples: false
 	Reserved bool    `json:"reserved"`
@@ -5858,6 +5864,9 @@ type UpdateEmailTemplateBody struct {
 
 // UpdateFieldBody defines model for UpdateFieldBody.
 type UpdateFieldBody struct {
+	// ClearOnRelease whether an IP entity loses its value when its ownership ends; default true
+	ClearOnRelease *bool `json:"clear_on_release,omitempty"`
+
 	// Default the value of items that have none of their own
 	//
 	// Examples: 2026-12-31
@@ -6145,7 +6154,7 @@ type UpdateIPGroupBody struct {
 	// PxeDHCPServer the id of a DHCP server from /pxe/dhcp
 	PxeDHCPServer nullable.Nullable[RefBody] `json:"pxe_dhcp_server,omitempty"`
 
-	// Reserved whether the group is set aside
+	// Reserved whether only admins with network.groups write can allocate from the group
 	//
 	// Examples: false
 	Reserved *bool `json:"reserved,omitempty"`

@@ -41,6 +41,8 @@ var (
 
 	ClientEmails = Integer{"limits.client_emails", 60} // an hour
 
+	Quarantine = Integer{"network.quarantine", 24} // hours; 0: a released IP entity is available at once
+
 	LogDays = Integer{"log.days", 0} // 0: for ever
 
 	EmailDays = Integer{"email.days", 30}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -90,7 +91,7 @@ func (s *Service) allocations() []rest.Route {
 			Summary:   "Take an IP entity back from its client",
 			Extension: true,
 			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: "/entity/{entity_id}"},
-			Do:        release,
+			Do:        s.release,
 		},
 	}
 }
@@ -106,9 +107,20 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 	if err != nil {
 		return nil, err
 	}
-	free := 0
-	if err := tx.QueryRow(ctx, wanted.family.writeSQL(countFreeSQL), req.Group, wanted.count).Scan(&free); err != nil {
+	var free int
+	var due, isReserved bool
+	if err := tx.QueryRow(ctx, wanted.family.writeSQL(countFreeSQL), req.Group, wanted.count).Scan(&free, &due, &isReserved); err != nil {
 		return nil, err
+	}
+	if isReserved && !mayAllocateReserved(ctx) {
+		return nil, problem.New(
+			problem.Forbidden,
+			"IP group %d is reserved. Only an admin with network.groups write can allocate from it.",
+			req.Group,
+		)
+	}
+	if due && (free < wanted.count || wanted.Prefix != nil) {
+		return nil, pg.RestartAfter(s.endQuarantinesOf(req.Group))
 	}
 	if free < wanted.count { // free includes entities that open transactions are assigning
 		return nil, wanted.exhausted(req.Group, free)
@@ -121,6 +133,9 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 		assign = wanted.assignBlock
 	}
 	ids, err := assign(ctx, tx, req.Group)
+	if due && problem.Is(err, problem.Invalid) { // others were faster
+		return nil, pg.RestartAfter(s.endQuarantinesOf(req.Group))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("allocate in IP group %d: %w", req.Group, err)
 	}
@@ -140,6 +155,11 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 		)
 	}
 	return entities, nil
+}
+
+// mayAllocateReserved reports whether the caller may allocate from reserved groups.
+func mayAllocateReserved(ctx context.Context) bool {
+	return isAdmin(ctx) && principal.FromContext(ctx).Principal.Holds(permission.NetworkGroups, permission.Write)
 }
 
 func (e *IPEntity) target() pg.Target {
@@ -220,7 +240,11 @@ func (a *allocation) assignBlock(ctx context.Context, tx *pg.Tx, group int64) (i
 
 // In these statements {v} stands for the prefix of a family's columns.
 const (
-	countFreeSQL = `SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free) FROM ip_group WHERE id = $1`
+	// countFreeSQL counts free entities up to $2. due says whether quarantines in the group have ended.
+	countFreeSQL = `
+		SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free),
+			EXISTS (SELECT FROM ip_assignment WHERE available_at <= now() AND group_id = $1) AS due, reserved
+		FROM ip_group WHERE id = $1`
 
 	// assignFreeSQL assigns at most $5 free entities, the lowest first. The primary key keeps any from being assigned twice.
 	assignFreeSQL = `
@@ -268,7 +292,11 @@ const (
 type assignMode struct{ slot, where, lock string }
 
 var (
-	besideOthers = assignMode{slotSQL, `(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`, skipLockedSQL}
+	besideOthers = assignMode{
+		slotSQL,
+		`(EXISTS (SELECT FROM lowest) OR EXISTS (SELECT FROM awaited)) AND f.{v}_first IS NOT NULL`,
+		skipLockedSQL,
+	}
 	alone        = assignMode{"", `f.{v}_first IS NOT NULL`, waitSQL}
 	aloneInBlock = assignMode{"", `f.{v}_first BETWEEN $6 AND $7`, waitSQL}
 )
@@ -305,8 +333,8 @@ func (a *allocation) findBlock(ctx context.Context, tx *pg.Tx, group int64, leng
 	return first, size, nil
 }
 
-// release ends an entity's assignment. It succeeds on a free entity, so that the request can be repeated.
-func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, error) {
+// release ends an entity's assignment. It succeeds on an entity without an owner, so that the request can be repeated.
+func (s *Service) release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, error) {
 	var version int64
 	if err := tx.QueryRow(ctx, "SELECT version FROM ip_entity WHERE id = $1 FOR UPDATE", req.ID).Scan(&version); err != nil {
 		return IPEntity{}, err
@@ -319,13 +347,13 @@ func release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, erro
 		return before, err
 	}
 	if before.Owner == nil {
-		tx.Unrecorded("the entity was free already")
+		tx.Unrecorded("the entity had no owner already")
 		return before, nil
 	}
-	_, err = tx.Exec(ctx, `
-		WITH released AS (DELETE FROM ip_assignment WHERE entity_id = $1)
-		UPDATE ip_entity SET version = version + 1 WHERE id = $1`, req.ID)
-	if err != nil {
+	if err := s.deletionLeases.Acquire(ctx, tx, []int64{req.ID}); err != nil { // no install uses it, or starts to
+		return before, err
+	}
+	if err := s.endOwnership(ctx, tx, []int64{req.ID}); err != nil {
 		return before, fmt.Errorf("release IP entity %d: %w", req.ID, err)
 	}
 	after, err := entityView.Get(ctx, tx, req.ID)

@@ -120,7 +120,7 @@ func TestDeleteBesideAllocations(t *testing.T) {
 	c, db := newService(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	const entities = 128
-	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/25"}`).Want(200)
+	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/25", "all": true}`).Want(200)
 	var mu sync.Mutex
 	var allocated, deleted []int64
 	var all sync.WaitGroup

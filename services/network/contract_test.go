@@ -73,11 +73,13 @@ func TestRecordsHaveNoCounts(t *testing.T) {
 	body := map[string]any{"group": group, "address": "192.0.2.1", "owner": map[string]any{"id": ben}}
 	entity := c.Do("POST", "/entity", body).Want(200).ID()
 	c.Clients.Delete(ben)
-	testkit.Eventually(t, "the owner is missing", func() bool {
-		return strings.Contains(c.Do("GET", path("/entity/%d", entity), nil).Want(200).Text, `"missing":true`)
+	testkit.Eventually(t, "the entity of a deleted client is quarantined", func() bool {
+		return strings.Contains(c.Do("GET", path("/entity/%d", entity), nil).Want(200).Text, `"status":"quarantined"`)
 	})
+	testkit.Execute(t, c.DB, path("UPDATE ip_assignment SET owner_id = %d, owner_missing = true WHERE entity_id = %d", ben, entity))
 	c.Do("PATCH", path("/entity/%d", entity), `{"vlan": 7}`).Want(200)
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)
+	c.Do("PATCH", path("/entity/%d", entity), `{"status": "available"}`).Want(200)
 	c.Do("DELETE", path("/entity/%d", entity), nil).Want(200)
 	c.Do("DELETE", path("/group/%d", group), nil).Want(200)
 	var got string
@@ -106,7 +108,7 @@ func TestDHCPServerOfAGroup(t *testing.T) {
 	})
 }
 
-// An IP entity of a running install is not deleted.
+// An IP entity of a running install is neither deleted nor taken from its owner.
 func TestInstalledEntity(t *testing.T) {
 	t.Parallel()
 	c := newStand(t)
@@ -115,11 +117,20 @@ func TestInstalledEntity(t *testing.T) {
 	many := map[string]any{"from": "192.0.2.1", "to": "192.0.2.9"}
 	c.PXE.Install(entity, "is used by install 7 (web1) that has not ended")
 	const detail = "is used by install 7 (web1) that has not ended."
+	ben, eve := c.client("ben"), c.client("eve")
+	owned := c.Do("POST", "/entity", map[string]any{"group": group, "address": "198.51.100.1", "owner": ben}).Want(200).ID()
+	c.PXE.Install(owned, "is used by install 7 (web1) that has not ended")
+	for _, end := range []string{`{"owner": null}`, path(`{"owner": {"id": %d}}`, eve)} {
+		c.Do("PATCH", path("/entity/%d", owned), end).WantDetail(http.StatusConflict, fmt.Sprintf("IP entity %d %s", owned, detail))
+	}
+	c.Do("POST", path("/entity/%d/release", owned), nil).WantDetail(http.StatusConflict, fmt.Sprintf("IP entity %d %s", owned, detail))
+	c.Do("PATCH", path("/entity/%d", owned), path(`{"owner": {"id": %d, "server": {"id": 4}}}`, ben)).Want(200)
 	c.Do("DELETE", path("/entity/%d", entity), nil).WantDetail(http.StatusConflict, fmt.Sprintf("IP entity %d %s", entity, detail))
 	if text := c.Do("POST", path("/group/%d/entity/bulk-delete", group), many).Want(409).Text; !strings.Contains(text, "install 7") {
 		t.Errorf("got %s, want the install that uses it", text)
 	}
 	c.PXE.SetAway(true)
+	c.Do("POST", path("/entity/%d/release", owned), nil).Want(503)
 	c.Do("POST", path("/group/%d/entity/bulk-delete", group), many).Want(503)
 	c.Do("DELETE", path("/entity/%d", entity), nil).Want(503)
 }

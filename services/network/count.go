@@ -73,9 +73,24 @@ const foldFreeSQL = `
 		DELETE FROM ip_free_chunk c USING chunks d WHERE (c.group_id, c.chunk) = (d.group_id, d.chunk) AND d.bits IS NULL)
 	SELECT count(*) FROM deltas`
 
+// foldHeldSQL moves deltas of reserved and quarantined entities into their counts.
+const foldHeldSQL = `
+	WITH deltas AS (
+		DELETE FROM ip_held_delta WHERE id IN (SELECT id FROM ip_held_delta ORDER BY id LIMIT $1) RETURNING *),
+	groups AS (
+		SELECT group_id, coalesce(c.reserved, 0) + d.reserved AS reserved, coalesce(c.quarantined, 0) + d.quarantined AS quarantined
+		FROM (SELECT group_id, sum(reserved)::bigint AS reserved, sum(quarantined)::bigint AS quarantined FROM deltas GROUP BY group_id) d
+		LEFT JOIN ip_held_count c USING (group_id)),
+	groups_kept AS (
+		INSERT INTO ip_held_count AS c SELECT * FROM groups WHERE (reserved, quarantined) <> (0, 0)
+		ON CONFLICT (group_id) DO UPDATE SET reserved = EXCLUDED.reserved, quarantined = EXCLUDED.quarantined),
+	groups_dropped AS (
+		DELETE FROM ip_held_count c USING groups d WHERE c.group_id = d.group_id AND (d.reserved, d.quarantined) = (0, 0))
+	SELECT count(*) FROM deltas`
+
 // FoldCounts adds the pending deltas to the groups' counts. Readers see the same sums before and after.
 func (s *Service) FoldCounts(ctx context.Context) error {
-	return errors.Join(s.fold(ctx, foldSQL, maxFolded), s.fold(ctx, foldFreeSQL, maxFreeFolded))
+	return errors.Join(s.fold(ctx, foldSQL, maxFolded), s.fold(ctx, foldFreeSQL, maxFreeFolded), s.fold(ctx, foldHeldSQL, maxFolded))
 }
 
 // fold runs a statement that folds up to limit rows until it finds fewer. Another instance that is folding makes it return at once.

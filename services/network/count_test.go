@@ -112,6 +112,7 @@ func change(c *testkit.Client, r *rand.Rand, worker, rounds int) {
 			own = append(own, created.First, created.Last)
 		case r.IntN(3) == 0:
 			c.Do("POST", fmt.Sprintf("/entity/%d/release", own[0]), nil).Want(200)
+			c.Do("PATCH", fmt.Sprint("/entity/", own[0]), `{"status": "available"}`).Want(200)
 			c.Do("DELETE", fmt.Sprint("/entity/", own[0]), nil).Want(200)
 			own = own[1:]
 		default:

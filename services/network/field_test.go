@@ -19,7 +19,7 @@ func TestFields(t *testing.T) {
 	c := newClient(t)
 	created := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity", "type": "integer", "default": "0", "desc": "Where", "placeholder": "12"}`).
 		Want(200)
-	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer"}` + "\n"; created.Text != want {
+	if want := `{"id":1,"name":"Rack unit","slug":"unit","desc":"Where","placeholder":"12","default":"0","target_type":"entity","type":"integer","clear_on_release":true}` + "\n"; created.Text != want {
 		t.Fatalf("got %s, want %s", created.Text, want)
 	}
 	c.Do("POST", "/field", `{"name": "Note", "slug": "unit", "target_type": "group"}`).Want(200) // a text

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 
 // insertEntities inserts entities with one statement, and assigns or reserves them with another. Triggers that count run once
 // for all of them, so this is many times faster than inserting each by itself. The ids are in the order of rows.
-func insertEntities(ctx context.Context, tx *pg.Tx, rows []*ipEntityBody) ([]int64, error) {
+func (s *Service) insertEntities(ctx context.Context, tx *pg.Tx, rows []*ipEntityBody) ([]int64, error) {
 	inserted, err := tx.Query(ctx, insertEntitiesSQL, pgx.StrictNamedArgs{
 		"group_id":   column(rows, func(b *ipEntityBody) int64 { return int64(b.Group) }),
 		"nickname":   column(rows, func(b *ipEntityBody) *string { return b.Nickname }),
@@ -55,16 +56,25 @@ func insertEntities(ctx context.Context, tx *pg.Tx, rows []*ipEntityBody) ([]int
 		return nil, err
 	}
 	slices.Sort(ids) // they are numbered in the order of the rows
-	return ids, holdEntities(ctx, tx, ids, rows)
+	return ids, s.holdEntities(ctx, tx, ids, rows)
 }
 
-// holdEntities assigns or reserves new entities, as their bodies say.
-func holdEntities(ctx context.Context, tx *pg.Tx, ids []int64, rows []*ipEntityBody) error {
-	var heldIDs []int64
+// holdEntities assigns, reserves or quarantines new entities, as their bodies say.
+func (s *Service) holdEntities(ctx context.Context, tx *pg.Tx, ids []int64, rows []*ipEntityBody) error {
+	var heldIDs, quarantinedIDs []int64
 	var held []*ipEntityBody
 	for i, b := range rows {
-		if b.Status != available {
+		switch b.Status {
+		case available:
+		case quarantined:
+			quarantinedIDs = append(quarantinedIDs, ids[i])
+		default:
 			heldIDs, held = append(heldIDs, ids[i]), append(held, b)
+		}
+	}
+	if quarantinedIDs != nil {
+		if err := endHold(ctx, tx, quarantinedIDs, settings.Quarantine.In(s.Settings.Values())); err != nil {
+			return fmt.Errorf("quarantine %d IP entities: %w", len(quarantinedIDs), err)
 		}
 	}
 	if held == nil {

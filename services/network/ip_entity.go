@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -221,9 +222,9 @@ func (s *Service) ipEntities() []rest.Route {
 		},
 		Lock:       lockScopes,
 		Check:      s.checkEntity,
-		Insert:     insertEntity,
-		InsertMany: insertEntities,
-		Update:     updateEntity,
+		Insert:     s.insertEntity,
+		InsertMany: s.insertEntities,
+		Update:     s.updateEntity,
 		Delete:     deleteEntity,
 		BeforeDelete: func(ctx context.Context, tx *pg.Tx, entities []IPEntity) error {
 			ids := make([]int64, len(entities))
@@ -249,17 +250,17 @@ const updateEntitySQL = `
 		v6_first = @v6_first, v6_last = @v6_last, v6_bits = @v6_bits, v6_router = @v6_router
 	WHERE id = @id`
 
-func insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
+func (s *Service) insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
 	err = b.writeWithoutOverlap(ctx, tx, 0, func() error {
 		return tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id)
 	})
 	if err != nil {
 		return id, err
 	}
-	return id, b.assign(ctx, tx, id)
+	return id, s.assign(ctx, tx, id, b)
 }
 
-func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
+func (s *Service) updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
 	err := b.writeWithoutOverlap(ctx, tx, id, func() error {
 		values := b.columns()
 		values["id"] = id
@@ -269,13 +270,22 @@ func updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) err
 	if err != nil {
 		return err
 	}
-	return b.assign(ctx, tx, id)
+	return s.assign(ctx, tx, id, b)
 }
 
-// deleteEntity refuses while the entity is assigned. It holds the row's lock, so that nobody can assign it meanwhile.
+// deleteEntity refuses while the entity is assigned or quarantined. It holds the row's lock, so that nobody can assign it meanwhile.
 func deleteEntity(ctx context.Context, tx *pg.Tx, e *IPEntity) error {
 	if e.Owner != nil {
 		return problem.New(problem.Conflict, "IP entity %d is assigned to %s. Release it first: POST /entity/%d/release.", e.ID, e.Owner, e.ID)
+	}
+	if e.Status == quarantined {
+		return problem.New(
+			problem.Conflict,
+			"IP entity %d is quarantined until %s. To delete it now, set its status to available first: PATCH /entity/%d.",
+			e.ID,
+			e.AvailableAt.UTC().Format(time.RFC3339),
+			e.ID,
+		)
 	}
 	_, err := tx.Exec(ctx, "DELETE FROM ip_entity WHERE id = $1", e.ID)
 	return err

@@ -21,7 +21,7 @@ type IPGroup struct {
 	ID            int64     `json:"id" db:"id"`
 	Name          string    `json:"name" db:"name"`
 	BillingID     *string   `json:"billing_id,omitempty" db:"billing_id"`
-	Reserved      bool      `json:"reserved" db:"reserved" doc:"whether the group is set aside"`
+	Reserved      bool      `json:"reserved" db:"reserved" doc:"whether only admins with network.groups write can allocate from the group"`
 	Entities      Entities  `json:"entities" db:"entities_" recorded:"false" doc:"counts the IP entities of the group"`
 	EntitiesCount int64     `json:"entitiesCount" db:"entities_count" recorded:"false" doc:"the number of IP entities of the group"`
 	Servers       Servers   `json:"servers" db:"servers_" recorded:"false" doc:"counts the servers of the group"`
@@ -44,7 +44,7 @@ type Servers struct {
 type ipGroupBody struct {
 	Name       string      `json:"name" db:"name" required:"create" example:"Frankfurt 1"`
 	BillingID  *string     `json:"billing_id" db:"billing_id" example:"FRA1"`
-	Reserved   bool        `json:"reserved" db:"reserved" example:"false" doc:"whether the group is set aside"`
+	Reserved   bool        `json:"reserved" db:"reserved" example:"false" doc:"whether only admins with network.groups write can allocate from the group"`
 	DHCPServer *rest.RefID `json:"pxe_dhcp_server" db:"pxe_dhcp_server_id" doc:"the id of a DHCP server from /pxe/dhcp"`
 }
 

@@ -354,9 +354,9 @@ func TestEntitiesByAddressAndAssignment(t *testing.T) {
 		c.Do("GET", "/entity?assigned=false&group_id=1&sort=address", nil),
 	); !slices.Equal(
 		got,
-		[]string{"nine", "ten", "ten of six"},
+		[]string{"10.0.0.9", "ten", "ten of six"},
 	) {
-		t.Errorf("got %v, want nine, ten and ten of six", got)
+		t.Errorf("got %v, want 10.0.0.9 without its nickname, ten and ten of six", got)
 	}
 	c.Do("GET", "/entity?assigned=perhaps", nil).Want(400)
 	c.Do("GET", "/entity?per_page=1&sort=address&cursor=eyJxIjoiIiwidiI6IngiLCJpIjoxfQ", nil).Want(400)

@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/network/field"
 )
@@ -67,20 +68,28 @@ var plannerParameters = map[string]string{
 
 // Service answers the operations on IP space and keeps its counts up to date.
 type Service struct {
+	Settings *settings.Follower // its values say how long a quarantine is
+
 	db             *pg.DB
 	box            *seal.Box
 	dhcpServers    *events.Refs
 	clients        *events.Refs
-	deletionLeases *events.Leases // of IP entities
+	deletionLeases *events.Leases // of IP entities; also while an ownership ends
 	peers          mesh.Peers
 }
 
 // New returns a service on a database whose schema is migrated.
 func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
-	return &Service{db, box,
-		&events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Clear: clearDHCPServer},
-		&events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Clear: markClientMissing, FindUsage: describeAssignments},
-		&events.Leases{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}}, peers}
+	s := &Service{
+		Settings:       &settings.Follower{Peers: peers},
+		db:             db,
+		box:            box,
+		dhcpServers:    &events.Refs{Owner: "pxe", Type: "pxe/dhcp", DB: db, Peers: peers, Clear: clearDHCPServer},
+		deletionLeases: &events.Leases{DB: db, Peers: peers, Type: "entity", Noun: "IP entity", Table: "ip_entity", Users: []string{"pxe"}},
+		peers:          peers,
+	}
+	s.clients = &events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Clear: s.releaseClient, FindUsage: describeAssignments}
+	return s
 }
 
 // Routes returns all operations of the service, internal ones included.
@@ -109,9 +118,13 @@ func (s *Service) Routes() []rest.Route {
 	)
 }
 
-// Loops returns the background tasks: counts are folded, and owners of old data are looked up.
+// Loops returns the background tasks: settings are followed, counts are folded, quarantines end, and owners of old data are
+// looked up.
 func (s *Service) Loops(wakes *wake.Bus) []service.Task {
+	s.Settings.Woken = wakes.Listen(settings.ServiceName, settings.Changed)
 	return []service.Task{
+		{Name: "settings-sync", Run: s.Settings.Follow},
+		service.Every(time.Minute, "end-quarantines", s.EndQuarantines),
 		service.OnWake(wakes.Listen(Name, wake.Changes), foldInterval, "count-folding", s.FoldCounts),
 		service.Every(time.Hour, "owner-lookup", s.FindOwners),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/network"
 )
@@ -25,10 +26,15 @@ var box = func() *seal.Box {
 	return created
 }()
 
-// agreeing is a double of other services that use no entity.
+// agreeing is a double of other services that use no entity. The setting is that released entities are available at once.
 type agreeing struct{}
 
-func (agreeing) Ask(context.Context, string, string, any) error { return nil }
+func (agreeing) Ask(_ context.Context, _, path string, answer any) error {
+	if values, ok := answer.(*settings.Values); ok && path == settings.Path {
+		*values = settings.Values{settings.Quarantine.Slug: "0"}
+	}
+	return nil
+}
 
 func (agreeing) Limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, timeout)
@@ -53,7 +59,9 @@ func newDatabase(t *testing.T) *pg.DB {
 func newService(t *testing.T) (*testkit.Client, *pg.DB) {
 	t.Helper()
 	db := newDatabase(t)
-	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), network.New(db, box, agreeing{}).Routes())
+	service := network.New(db, box, agreeing{})
+	testkit.Must(t, service.Settings.Ask(t.Context()))
+	handler := rest.NewHandler(network.Name, db, slog.New(slog.NewTextHandler(t.Output(), nil)), service.Routes())
 	return testkit.NewClient(t, testkit.As(handler, testkit.AdminWith(principal.All))), db
 }
 

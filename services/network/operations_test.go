@@ -83,6 +83,7 @@ func TestOperations(t *testing.T) {
 		t.Errorf("got %+v allocated, want entity %d", input, entity)
 	}
 	c.Do("POST", path("/entity/%d/release", entity), nil).Want(200)
+	c.Do("PATCH", path("/entity/%d", entity), `{"status": "available"}`).Want(200)
 	c.Do("GET", path("/group/%d/utilization", group), nil).Want(200)
 
 	remove("/entity", "entity_id", entity)

@@ -34,16 +34,35 @@ func describeAssignments(ctx context.Context, q pg.Querier, client int64) (strin
 	return "has " + joinFirst(names, count), nil
 }
 
-// markClientMissing handles a deleted client: it deletes the client's field values and marks its assignments as
-// owner_missing. Such assignments exist when clients was restored from a backup that does not have the client.
-func markClientMissing(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
-	for _, sql := range []string{
-		"UPDATE ip_assignment SET owner_missing = true WHERE owner_id = $1 AND NOT owner_missing",
-		deleteFieldValues,
-	} {
-		if _, err := tx.Exec(ctx, sql, client); err != nil {
-			return fmt.Errorf("mark client %d as missing: %w", client, err)
-		}
+// releaseClient handles a deleted client: it ends the client's ownership of IP entities, and deletes its field values. The
+// client had entities only if one of the two services was restored from a backup.
+func (s *Service) releaseClient(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
+	ids, err := lockIDs(
+		ctx,
+		tx,
+		"SELECT id FROM ip_entity WHERE id IN (SELECT entity_id FROM ip_assignment WHERE owner_id = $1 AND NOT owner_missing) "+
+			"ORDER BY id FOR UPDATE",
+		client,
+	)
+	if err != nil {
+		return err
+	}
+	before, err := entityView.GetMany(ctx, tx, ids)
+	if err == nil {
+		err = s.endOwnership(ctx, tx, ids)
+	}
+	if err != nil {
+		return fmt.Errorf("release the IP entities of client %d: %w", client, err)
+	}
+	after, err := entityView.GetMany(ctx, tx, ids)
+	if err != nil {
+		return fmt.Errorf("read the released IP entities: %w", err)
+	}
+	for i := range after {
+		tx.Record(pg.Record{Kind: "entity", Action: "released", Targets: []pg.Target{after[i].target()}, Before: before[i], After: after[i]})
+	}
+	if _, err := tx.Exec(ctx, deleteFieldValues, client); err != nil {
+		return fmt.Errorf("delete the field values of client %d: %w", client, err)
 	}
 	return nil
 }

@@ -106,6 +106,9 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 	if err == nil {
 		err = refuseAssigned(ctx, tx, ids)
 	}
+	if err == nil {
+		err = refuseQuarantined(ctx, tx, ids)
+	}
 	if err != nil {
 		return Removed{}, err
 	}
@@ -113,8 +116,12 @@ func remove(ctx context.Context, tx *pg.Tx, req removalRequest) (Removed, error)
 	if err != nil {
 		return Removed{}, fmt.Errorf("read the entities to delete: %w", err)
 	}
-	// Rows of ip_free would be deleted with their entities, but one by one.
-	for _, sql := range []string{"DELETE FROM ip_free WHERE entity_id = ANY ($1)", "DELETE FROM ip_entity WHERE id = ANY ($1)"} {
+	for _, sql := range []string{ // the other rows would be deleted with their entities, but one by one
+		"UPDATE ip_assignment SET note = NULL, available_at = now() WHERE entity_id = ANY ($1) AND owner_id IS NULL",
+		freeSQL,
+		"DELETE FROM ip_free WHERE entity_id = ANY ($1)",
+		"DELETE FROM ip_entity WHERE id = ANY ($1)",
+	} {
 		if _, err := tx.Exec(ctx, sql, ids); err != nil {
 			return Removed{}, fmt.Errorf("delete %d IP entities: %w", len(ids), err)
 		}
@@ -233,6 +240,29 @@ func refuseAssigned(ctx context.Context, tx *pg.Tx, ids []int64) error {
 	return problem.New(
 		problem.Conflict,
 		"%d of %s are assigned: %s. Release them first: POST /entity/{entity_id}/release.",
+		count,
+		countEntities(len(ids)),
+		joinFirst(names, count),
+	)
+}
+
+// refuseQuarantined fails if any of the entities are quarantined, and names the first ones.
+func refuseQuarantined(ctx context.Context, tx *pg.Tx, ids []int64) error {
+	var count int
+	var names []string
+	err := tx.QueryRow(ctx, `
+		SELECT count(*), coalesce((array_agg('IP entity ' || e.id || ' (' || e.full_ip || ')' ORDER BY e.id))[:$2], '{}')
+		FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE a.entity_id = ANY ($1) AND a.available_at > now()`, ids, maxNamed).
+		Scan(&count, &names)
+	if err != nil {
+		return fmt.Errorf("find quarantined entities: %w", err)
+	}
+	if count == 0 {
+		return nil
+	}
+	return problem.New(
+		problem.Conflict,
+		"%d of %s are quarantined: %s. To delete them now, set their status to available first: PATCH /entity/{entity_id}.",
 		count,
 		countEntities(len(ids)),
 		joinFirst(names, count),

@@ -17,7 +17,7 @@ func TestRemoval(t *testing.T) {
 	c, db := newService(t)
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	c.Do("POST", "/group", `{"name": "Bern"}`).Want(200)
-	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/24"}`).Want(200)                      // 1 to 256
+	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "192.0.2.0/24", "all": true}`).Want(200)         // 1 to 256
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "10.0.0.0/24", "length": 29}`).Want(200)         // 257 to 288
 	c.Do("POST", "/group/2/entity/bulk", `{"prefix": "10.0.0.0/24", "length": 29}`).Want(200)         // 289 to 320
 	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "2001:db8::/56", "length": 64}`).Want(200)       // 321 to 576
@@ -116,7 +116,7 @@ func TestRemovalRefused(t *testing.T) {
 	c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "192.0.2.0/26"}`).WantDetail(problem.Conflict,
 		"1 of 4 IP entities are assigned: IP entity 2 (192.0.2.10-192.0.2.19) to client 17 (Client 17), server 4 (fra1-s4). "+
 			"Release them first: POST /entity/{entity_id}/release.")
-	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28"}`).Want(200)
+	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.100.0/28", "all": true}`).Want(200)
 	c.Do("POST", "/group/1/allocate", `{"prefix": 28, "owner": {"id": 5}}`).Want(200)
 	refused := c.Do("POST", "/group/1/entity/bulk-delete", `{"prefix": "198.51.100.0/24"}`).Want(http.StatusConflict).Text
 	if !strings.Contains(refused, "16 of 16 IP entities are assigned") ||

@@ -24,6 +24,7 @@ type entityModel struct {
 	nickname, billing  string
 	vlan, owner        int
 	note               string // of a reserved entity
+	isReassigned       bool   // its server and its nickname went with the former owner
 }
 
 // An entity that is read and sent back stays as it is. With one member changed, in either spelling or in both, only that
@@ -176,11 +177,11 @@ func (e *entityModel) answer() map[string]any {
 	if e.owner > 0 {
 		shown["status"] = "assigned"
 		delete(shown, "note")
-		shown["owner"] = map[string]any{
-			"id":     e.owner,
-			"name":   fmt.Sprint("Client ", e.owner),
-			"server": map[string]any{"id": 4, "name": "fra1-s4"},
+		owner := map[string]any{"id": e.owner, "name": fmt.Sprint("Client ", e.owner)}
+		if !e.isReassigned {
+			owner["server"] = map[string]any{"id": 4, "name": "fra1-s4"}
 		}
+		shown["owner"] = owner
 	}
 	return shown
 }
@@ -221,7 +222,12 @@ func (e *entityModel) changes() (all []modelChange) {
 	add(func(e *entityModel) { e.billing = "IP-2" }, "IP-2", "billing_id")
 	add(func(e *entityModel) { e.nickname = "shelf" }, "shelf", "nickname", "name")
 	add(
-		func(e *entityModel) { e.owner = 18 },
+		func(e *entityModel) {
+			if e.owner > 0 {
+				e.isReassigned, e.nickname = true, ""
+			}
+			e.owner = 18
+		},
 		map[string]any{"id": 18, "name": "Client 18", "server": map[string]any{"id": 4, "name": "fra1-s4"}},
 		"owner",
 	)

@@ -28,8 +28,8 @@ type series struct {
 	Increment     *int64  `json:"increment" min:"1" max:"9223372036854775807" doc:"the number of addresses in each entity: 1 creates single addresses, more create ranges, or IPv6 prefixes; default 1" example:"1"`
 	Length        *int32  `json:"length" min:"1" max:"128" doc:"instead of increment: create prefixes of this length" example:"29"`
 	Gateway       *string `json:"gateway" doc:"the gateway of all entities; no entity is created for it" example:"192.0.2.1"`
-	SubnetMask    *string `json:"subnet_mask" doc:"the mask of the subnet around all entities; no entities are created for its network and broadcast addresses" example:"255.255.255.0"`
-	All           bool    `json:"all" doc:"create entities for the network and broadcast addresses, too" example:"false"`
+	SubnetMask    *string `json:"subnet_mask" doc:"the mask of the subnet around all entities; default the prefix, if that is set. No entities are created for network and broadcast addresses." example:"255.255.255.0"`
+	All           bool    `json:"all" doc:"create entities for the network and broadcast addresses and for gateways of other entities, too" example:"false"`
 	VLAN          *int32  `json:"vlan" min:"1" max:"4094" example:"100"`
 	VLANIncrement *int32  `json:"vlan_increment" min:"0" max:"4093" doc:"the difference between the VLANs of two adjacent entities; default 0" example:"0"`
 
@@ -40,8 +40,8 @@ type series struct {
 	bits       *int
 	mask       *int
 	gateway    *netip.Addr
-	excluded   []netip.Addr // addresses for which no entity is created
-	sizeMember string       // the member that errors about the size of an entity name
+	excluded   map[netip.Addr]bool // addresses for which no entity is created
+	sizeMember string              // the member that errors about the size of an entity name
 
 	firstAddresses, lastAddresses []netip.Addr
 	vlans                         []*int32
@@ -53,6 +53,7 @@ func (s *series) Resolve(invalid *problem.Fields) {
 	if s.Note != nil && !s.isReserved() {
 		invalid.Add("/note", "conflict", "can only be set where status is reserved")
 	}
+	s.excluded = map[netip.Addr]bool{}
 	for _, check := range []func(*problem.Fields){s.readSpan, s.readSize, s.readSubnet, s.layOut, s.numberVLANs} {
 		if check(invalid); len(*invalid) > 0 {
 			return
@@ -121,10 +122,10 @@ func (s *series) readSubnet(invalid *problem.Fields) {
 		if subnet = netip.PrefixFrom(s.first, *s.mask).Masked(); !subnet.Contains(s.last) {
 			invalid.Add(s.spanMember, "out_of_range", "lies outside the subnet %s", subnet)
 		}
-		if ends := netipx.RangeOfPrefix(subnet); !s.All && *s.mask < 31 { // a /31 has no network and broadcast address (RFC 3021)
-			s.exclude(ends.From(), s.spanMember, "has a range with the network address %s: set all to create it", invalid)
-			s.exclude(ends.To(), s.spanMember, "has a range with the broadcast address %s: set all to create it", invalid)
-		}
+		s.excludeEnds(subnet, invalid)
+	} else if s.Prefix != nil && s.family == v4 && s.bits == nil {
+		p, _ := netipx.IPRangeFrom(s.first, s.last).Prefix()
+		s.excludeEnds(p, invalid)
 	}
 	if s.Gateway == nil {
 		return
@@ -141,6 +142,46 @@ func (s *series) readSubnet(invalid *problem.Fields) {
 	}
 }
 
+// excludeEnds skips the network and broadcast addresses of a subnet. A /31 and a /32 have none (RFC 3021).
+func (s *series) excludeEnds(subnet netip.Prefix, invalid *problem.Fields) {
+	if ends := netipx.RangeOfPrefix(subnet); !s.All && subnet.Bits() < 31 {
+		s.exclude(ends.From(), s.spanMember, "has a range with the network address %s: set all to create it", invalid)
+		s.exclude(ends.To(), s.spanMember, "has a range with the broadcast address %s: set all to create it", invalid)
+	}
+}
+
+// excludeGateways skips the gateways of the group's other entities. A prefix may have a gateway inside.
+func (s *series) excludeGateways(ctx context.Context, tx *pg.Tx, group int64) error {
+	if s.All || s.bits != nil {
+		return nil
+	}
+	rows, err := tx.Query(
+		ctx,
+		s.family.writeSQL("SELECT DISTINCT {v}_router FROM ip_entity WHERE group_id = $1 AND {v}_router BETWEEN $2 AND $3"),
+		group,
+		s.first,
+		s.last,
+	)
+	if err != nil {
+		return fmt.Errorf("find gateways: %w", err)
+	}
+	gateways, err := pgx.CollectRows(rows, pgx.RowTo[netip.Addr])
+	if err != nil || len(gateways) == 0 {
+		return err
+	}
+	var invalid problem.Fields
+	for _, gateway := range gateways {
+		s.exclude(gateway, s.spanMember, "has a range with the gateway %s of another IP entity: set all to create it", &invalid)
+	}
+	if len(invalid) == 0 {
+		s.layOut(&invalid)
+	}
+	if len(invalid) == 0 {
+		s.numberVLANs(&invalid)
+	}
+	return invalid.Err()
+}
+
 // exclude skips the entity of an address. An address inside a larger entity cannot be skipped: that is an error.
 func (s *series) exclude(a netip.Addr, pointer, message string, invalid *problem.Fields) {
 	if !s.contains(a) {
@@ -149,11 +190,12 @@ func (s *series) exclude(a netip.Addr, pointer, message string, invalid *problem
 	if s.step.Cmp(big.NewInt(1)) > 0 {
 		invalid.Add(pointer, "conflict", message, a)
 	}
-	s.excluded = append(s.excluded, a)
+	s.excluded[a] = true
 }
 
 // layOut computes the first and the last address of each entity, and the runs of addresses without a gap.
 func (s *series) layOut(invalid *problem.Fields) {
+	s.firstAddresses, s.lastAddresses, s.runs = nil, nil, nil
 	at, end := number(s.first), number(s.last)
 	all := new(big.Int).Sub(end, at)
 	all.Add(all, big.NewInt(1))
@@ -169,7 +211,7 @@ func (s *series) layOut(invalid *problem.Fields) {
 	for at.Cmp(end) <= 0 {
 		first := s.family.addressAt(at)
 		last := s.family.addressAt(new(big.Int).Sub(at.Add(at, s.step), big.NewInt(1)))
-		if slices.Contains(s.excluded, first) {
+		if s.excluded[first] {
 			continue
 		}
 		if n := len(s.runs); n > 0 && s.runs[n-1].To().Next() == first {
@@ -255,6 +297,9 @@ func createSeries(ctx context.Context, tx *pg.Tx, req seriesRequest) (rest.Bulk,
 	var group rest.Ref
 	if err := tx.QueryRow(ctx, "SELECT id, name FROM ip_group WHERE id = $1 FOR KEY SHARE", req.Group).
 		Scan(&group.ID, &group.Name); err != nil {
+		return created, err
+	}
+	if err := s.excludeGateways(ctx, tx, req.Group); err != nil {
 		return created, err
 	}
 	for _, run := range s.runs {

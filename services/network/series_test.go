@@ -2,6 +2,7 @@ package network_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -19,7 +20,13 @@ func TestSeries(t *testing.T) {
 		count int
 		names []string // the first ones
 	}{
-		{`{"prefix": "192.0.2.0/24"}`, 256, []string{"192.0.2.0", "192.0.2.1"}},
+		{`{"prefix": "192.0.2.0/25"}`, 126, []string{"192.0.2.1", "192.0.2.2"}},
+		{`{"prefix": "192.0.2.128/25", "all": true}`, 128, []string{"192.0.2.128", "192.0.2.129"}},
+		{`{"prefix": "198.51.106.0/31"}`, 2, []string{"198.51.106.0", "198.51.106.1"}},
+		{`{"prefix": "198.51.106.2/32"}`, 1, []string{"198.51.106.2"}},
+		{`{"prefix": "198.51.106.64/26", "subnet_mask": "255.255.255.0"}`, 64, []string{"198.51.106.64"}},
+		{`{"from": "198.51.107.0", "to": "198.51.107.255"}`, 256, []string{"198.51.107.0"}},
+		{`{"prefix": "2001:db8:2::/126"}`, 4, []string{"2001:db8:2::"}},
 		{`{"from": "198.51.100.1", "to": "198.51.100.4", "gateway": "198.51.100.2", "subnet_mask": "255.255.255.0", "vlan": 7, "vlan_increment": 2}`, 3, []string{"198.51.100.1", "198.51.100.3", "198.51.100.4"}},
 		{`{"prefix": "198.51.101.0/24", "gateway": "198.51.101.1", "subnet_mask": "255.255.255.0", "vlan": 7, "vlan_increment": 1}`, 253, []string{"198.51.101.2", "198.51.101.3"}},
 		{`{"prefix": "198.51.102.0/24", "gateway": "198.51.102.1", "subnet_mask": "255.255.255.0", "all": true}`, 255, []string{"198.51.102.0", "198.51.102.2"}},
@@ -53,6 +60,25 @@ func TestSeries(t *testing.T) {
 	}
 	if e := testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity?q=198.51.101.2", nil).Want(200))[0]; *e.VLAN != 7 {
 		t.Errorf("the first entity: got %+v, want the first VLAN, 7", e)
+	}
+	// Gateways of other entities are left out, too, unless all is set.
+	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.108.9", "gateway": "198.51.108.6", "subnet_mask": "255.255.255.0"}`).Want(200)
+	c.Do("POST", "/entity", `{"group": 1, "v6_address": "2001:db8:3::9", "v6_gateway": "2001:db8:3::1"}`).Want(200)
+	c.Do("POST", "/group/1/entity/bulk", `{"prefix": "198.51.108.0/29", "increment": 2}`).WantErrors("/prefix", "conflict")
+	c.Do("POST", "/group/1/entity/bulk", `{"from": "198.51.108.4", "to": "198.51.108.7", "increment": 2}`).WantErrors("/to", "conflict")
+	for body, want := range map[string]string{
+		`{"prefix": "198.51.108.0/29"}`:                               "198.51.108.1 198.51.108.2 198.51.108.3 198.51.108.4 198.51.108.5",
+		`{"from": "198.51.108.6", "to": "198.51.108.7", "all": true}`: "198.51.108.6 198.51.108.7",
+		`{"prefix": "2001:db8:3::/126"}`:                              "2001:db8:3:: 2001:db8:3::2 2001:db8:3::3",
+	} {
+		created := testkit.Decode[rest.Bulk](c.Do("POST", "/group/1/entity/bulk", body).Want(200))
+		var got []string
+		for id := created.First; id <= created.Last; id++ {
+			got = append(got, testkit.Decode[rest.Ref](c.Do("GET", path("/entity/%d", id), nil).Want(200)).Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, want %s", body, got, want)
+		}
 	}
 	// Entities may exist at the addresses that are left out.
 	c.Do("POST", "/entity", `{"group": 1, "address": "198.51.105.1", "nickname": "router"}`).Want(200)
@@ -89,8 +115,8 @@ func TestSeriesRefused(t *testing.T) {
 		{`{"prefix": "10.0.0.1/24"}`, []string{"/prefix", "host_bits"}},
 		{`{"prefix": "127.0.0.0/24"}`, []string{"/prefix", "out_of_range"}},
 		{`{"from": "9.255.255.255", "to": "10.0.0.0"}`, []string{"/to", "straddles"}},
-		{`{"prefix": "10.0.0.0/24", "increment": 3}`, []string{"/increment", "out_of_range"}},
-		{`{"prefix": "10.0.0.0/24", "increment": 9223372036854775807}`, []string{"/increment", "out_of_range"}},
+		{`{"from": "10.0.0.0", "to": "10.0.0.255", "increment": 3}`, []string{"/increment", "out_of_range"}},
+		{`{"from": "10.0.0.0", "to": "10.0.0.255", "increment": 9223372036854775807}`, []string{"/increment", "out_of_range"}},
 		{`{"prefix": "10.0.0.0/24", "increment": 2, "length": 31}`, []string{"/length", "conflict"}},
 		{`{"prefix": "10.0.0.0/24", "length": 33}`, []string{"/length", "out_of_range"}},
 		{`{"prefix": "10.0.0.0/24", "length": 23}`, []string{"/length", "out_of_range"}},
@@ -102,7 +128,7 @@ func TestSeriesRefused(t *testing.T) {
 		{`{"prefix": "10.0.0.0/24", "length": 29, "subnet_mask": "255.255.255.0"}`, []string{"/subnet_mask", "conflict"}},
 		{`{"prefix": "2001:db8::/120", "subnet_mask": "255.255.255.0"}`, []string{"/subnet_mask", "conflict"}},
 		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.1.1", "subnet_mask": "255.255.255.0"}`, []string{"/gateway", "out_of_range"}},
-		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "increment": 4}`, []string{"/gateway", "conflict"}},
+		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "increment": 4, "all": true}`, []string{"/gateway", "conflict"}},
 		{`{"prefix": "10.0.0.0/24", "gateway": "10.0.0.1", "length": 30}`, []string{"/gateway", "out_of_range"}},
 		{`{"from": "10.0.0.1", "to": "10.0.0.1", "gateway": "10.0.0.1"}`, []string{"/to", "conflict"}},
 		{`{"from": "10.0.0.0", "to": "10.0.0.1", "gateway": "10.0.0.1", "subnet_mask": "255.255.255.0"}`, []string{"/to", "conflict"}},

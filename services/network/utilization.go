@@ -35,27 +35,41 @@ func (s *Service) utilization() rest.Route {
 	}
 }
 
-// utilizationSQL reads all counts in one snapshot, with the deltas that are not folded yet.
+// utilizationSQL reads all counts in one snapshot, with the deltas that are not folded yet. Entities whose quarantine has
+// just ended still count as quarantined there, so they are counted by their index.
 var utilizationSQL = `
-	SELECT entities_count - free - held.reserved - held.quarantined, free, held.reserved, held.quarantined, (` + v4.writeSQL(freeBlockSQL) + `), (` + v6.writeSQL(freeBlockSQL) + `)
-	FROM ip_group_view CROSS JOIN (
+	SELECT entities_count - free - held_reserved - quarantined, free + due, held_reserved, quarantined - due, (` +
+	v4.writeSQL(freeBlockSQL) + `), (` + v6.writeSQL(freeBlockSQL) + `)
+	FROM ip_group_view g CROSS JOIN (
 		SELECT coalesce((SELECT free FROM ip_free_count WHERE group_id = $1), 0)
-			+ coalesce((SELECT sum(free) FROM ip_free_delta WHERE group_id = $1), 0)::bigint AS free) counted
-	CROSS JOIN (SELECT count(*) FILTER (WHERE available_at IS NULL) AS reserved, count(*) FILTER (WHERE available_at IS NOT NULL) AS quarantined
-		FROM ip_assignment WHERE group_id = $1 AND owner_id IS NULL) held
-	WHERE id = $1`
+			+ coalesce((SELECT sum(free) FROM ip_free_delta WHERE group_id = $1), 0)::bigint AS free) free
+	CROSS JOIN (
+		SELECT coalesce(sum(h.reserved), 0)::bigint AS reserved, coalesce(sum(h.quarantined), 0)::bigint AS quarantined FROM (
+			SELECT reserved, quarantined FROM ip_held_count WHERE group_id = $1
+			UNION ALL
+			SELECT reserved, quarantined FROM ip_held_delta WHERE group_id = $1) h) held (held_reserved, quarantined)
+	CROSS JOIN (SELECT count(*) AS due FROM ip_assignment WHERE available_at <= now() AND group_id = $1) due
+	WHERE g.id = $1`
 
 // freeBlockSQL finds the largest free prefix, the lowest of several: a free entity, or a block that the free addresses
 // of a chunk fill.
 const freeBlockSQL = `
-	WITH changed AS MATERIALIZED (SELECT DISTINCT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 AND {v}_chunk IS NOT NULL)
+	WITH due AS MATERIALIZED (
+		SELECT e.{v}_first AS first, free_bits(e.{v}_first, e.{v}_last, e.{v}_bits) AS bits
+		FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id WHERE a.available_at <= now() AND a.group_id = $1 AND e.{v}_first IS NOT NULL),
+	changed AS MATERIALIZED (
+		SELECT DISTINCT chunk FROM (
+			SELECT {v}_chunk AS chunk FROM ip_free_delta WHERE group_id = $1 UNION ALL SELECT free_chunk(first, bits) FROM due) each
+		WHERE chunk IS NOT NULL)
 	SELECT set_masklen(first, bits) FROM (
 		(SELECT {v}_first AS first, {v}_bits AS bits FROM ip_free WHERE group_id = $1 AND {v}_bits < {bits} ORDER BY {v}_bits, {v}_first LIMIT 1)
+		UNION ALL
+		SELECT first, bits FROM due WHERE bits < {bits}
 		UNION ALL
 		(SELECT first, bits FROM ip_free_chunk WHERE group_id = $1 AND bits BETWEEN {bits} - 10 AND {bits} AND chunk <> ALL (ARRAY(SELECT chunk FROM changed))
 		ORDER BY bits, chunk LIMIT 1)
 		UNION ALL
-		SELECT l.first, l.bits FROM changed CROSS JOIN LATERAL largest_free($1, chunk) l
+		SELECT l.first, l.bits FROM changed CROSS JOIN LATERAL largest_free($1, chunk, true) l
 	) block ORDER BY bits, first LIMIT 1`
 
 func (s *Service) findUtilization(ctx context.Context, req rest.Item) (u Utilization, err error) {

@@ -52,7 +52,7 @@ func TestSettingsAreSeeded(t *testing.T) {
 	for _, s := range []settings.Integer{settings.PasswordLength, settings.KeysPerOwner, settings.KeyInQuery, settings.VerifyAdmins,
 		settings.VerifyPasskeys, settings.OwnerRate, settings.OwnerBurst, settings.OwnerConcurrency,
 		settings.AddressRate, settings.AddressBurst, settings.AddressConcurrency, settings.ClientEmails, settings.LogDays,
-		settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
+		settings.Quarantine, settings.InstallWait, settings.InstallBoot, settings.InstallTime} {
 		if seeded := findSetting(t, c, s.Slug); seeded.Default != fmt.Sprint(s.Default) || seeded.Value == nil {
 			t.Errorf("%s: got %+v, want the default %d and a value", s.Slug, seeded, s.Default)
 		}

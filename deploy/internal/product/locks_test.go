@@ -32,7 +32,7 @@ func testAnotherRoleBlocksNoService(t *testing.T, p *product.Product, c *testkit
 	if repeated := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); repeated.Text != created.Text {
 		t.Errorf("got %s, want %s", repeated.Text, created.Text)
 	}
-	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28"}`).Want(200)
+	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28", "all": true}`).Want(200)
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"count": 3, "owner": {"id": 1}}`).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"prefix": 30, "owner": {"id": 1}}`).Want(200)

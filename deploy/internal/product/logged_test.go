@@ -88,7 +88,7 @@ func TestEverySecondCall(t *testing.T) {
 // inOrder calls do with the operations in this order: creating, editing, deleting (children before parents), and those on
 // many items.
 func (w *logWalk) inOrder(do func([]rest.Operation)) {
-	var edits, deletes, creating, many []rest.Operation
+	var edits, releases, deletes, creating, many []rest.Operation
 	for _, o := range w.operations {
 		switch {
 		case o.Effect.Logs == "": // it changes nothing
@@ -97,6 +97,8 @@ func (w *logWalk) inOrder(do func([]rest.Operation)) {
 			many = append(many, o)
 		case o.Method == http.MethodDelete:
 			deletes = append(deletes, o)
+		case strings.HasSuffix(o.Path, "/release"):
+			releases = append(releases, o)
 		case creates(o):
 			creating = append(creating, o)
 		default:
@@ -106,7 +108,9 @@ func (w *logWalk) inOrder(do func([]rest.Operation)) {
 	slices.SortStableFunc(deletes, func(a, b rest.Operation) int { return strings.Count(b.Path, "/") - strings.Count(a.Path, "/") })
 	do(creating)
 	do(edits)
-	w.c.Do("POST", w.item("/pxe/install/{install_id}/cancel"), nil).Want(200) // one that has not ended is not deleted
+	w.c.Do("POST", w.item("/pxe/install/{install_id}/cancel"), nil).Want(200) // one that has not ended is not deleted, and keeps its entity
+	do(releases)
+	w.c.Do("PATCH", w.item("/entity/{entity_id}"), `{"status": "available"}`).Want(200) // a quarantined one is not deleted
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
 	w.ids["/pxe/file"] = fmt.Sprint(

@@ -181,7 +181,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 		rounds, callers = 500, 64
 	}
 	group := path("/group/%d", c.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200).ID())
-	c.Do("POST", group+"/entity/bulk", map[string]any{"prefix": "198.51.100.0/24"}).Want(200)
+	c.Do("POST", group+"/entity/bulk", map[string]any{"prefix": "198.51.100.0/24", "all": true}).Want(200)
 	deleted, kept := 0, 0
 	for round := range rounds {
 		client := c.Do("POST", "/client", order(fmt.Sprintf("ben-%d@example.com", round))).Want(200).ID()
@@ -368,5 +368,5 @@ func testFormerOwners(t *testing.T, p *product.Product, c *testkit.Client) {
 	}
 	c.Do("PATCH", "/entity/1", `{"owner": {"id": 2}}`).WantErrors("/owner/id", "not_found")
 	c.Do("DELETE", "/client/1", nil).
-		WantDetail(problem.Conflict, "Client 1 has IP entity 1 (192.0.2.1); IP entity 2 (old); IP entity 3 (192.0.2.3).")
+		WantDetail(problem.Conflict, "Client 1 has IP entity 1 (192.0.2.1); IP entity 2 (192.0.2.2); IP entity 3 (192.0.2.3).")
 }

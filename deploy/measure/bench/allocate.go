@@ -65,7 +65,7 @@ func (l *suite) allocate(ctx context.Context) error {
 		return fmt.Errorf("create the clients: %w", err)
 	}
 	prefix, began := fmt.Sprint("10.0.0.0/", l.options.prefix), time.Now()
-	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`"}`); err != nil {
+	if err := post(ctx, gateway, "/group/1/entity/bulk", `{"prefix": "`+prefix+`", "all": true}`); err != nil {
 		return err
 	}
 	fmt.Fprintf(

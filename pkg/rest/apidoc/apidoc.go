@@ -168,7 +168,7 @@ func errorStatuses(o *route.Route) []int {
 	if o.Body() != nil {
 		statuses = append(statuses, 413, 415, 422)
 	}
-	if o.Method == http.MethodPost || o.Method == http.MethodDelete {
+	if o.Method == http.MethodPost || o.Method == http.MethodPatch || o.Method == http.MethodDelete {
 		statuses = append(statuses, 409)
 	}
 	if o.Request.HasIfMatch() {

@@ -24,7 +24,7 @@ func newSystem(t testing.TB, o options) *System {
 	s := &System{Double: newDouble(t, "system", o), values: settings.Values{}, templates: []string{}}
 	s.integrations = s.handleRefs("integration", "integration", "clients", "identity")
 	s.emailTemplates = s.handleRefs("email/template", "email template", "pxe")
-	s.handle(settings.Path, []string{"gateway", "clients", "identity", "pxe"}, func(*http.Request) any { return s.values })
+	s.handle(settings.Path, []string{"gateway", "clients", "identity", "network", "pxe"}, func(*http.Request) any { return s.values })
 	s.handle(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
 	return s
 }
@@ -105,11 +105,11 @@ func SystemContract(t *testing.T, handler http.Handler, integration int64, name 
 	a := asker{t, "system", handler}
 	wantAnswer(a, "clients", mail.TemplatesPath, append([]string{}, templates...))
 	a.wantRefused("network", mail.TemplatesPath)
-	for _, service := range []string{"gateway", "clients", "identity", "pxe"} {
+	for _, service := range []string{"gateway", "clients", "identity", "network", "pxe"} {
 		var values settings.Values
 		a.ask(service, settings.Path, &values)
 	}
-	a.wantRefused("network", settings.Path)
+	a.wantRefused("metrics", settings.Path)
 	for _, reader := range []string{"clients", "identity"} {
 		a.wantRef(reader, "integration", integration, name)
 		a.wantNoRef(reader, "integration", none)

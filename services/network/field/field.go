@@ -40,6 +40,8 @@ type CustomField struct {
 	TargetType  string  `json:"target_type" db:"target_type" enum:"client,entity,group,server" doc:"the kind of item that has the field"`
 	Type        string  `json:"type" db:"type" enum:"checkbox,date,integer,select,text" doc:"the type of its values"`
 	Options     *string `json:"options,omitempty" db:"options" doc:"the values of a select, separated by |"`
+
+	ClearOnRelease bool `json:"clear_on_release" db:"clear_on_release" ext:"true" doc:"whether an IP entity loses its value when its ownership ends"`
 }
 
 type fieldBody struct {
@@ -51,6 +53,8 @@ type fieldBody struct {
 	TargetType  string  `json:"target_type" db:"target_type" required:"create" example:"client" enum:"client,entity,group,server" doc:"the kind of item that has the field"`
 	Type        string  `json:"type" db:"type" ext:"true" enum:"checkbox,date,integer,select,text" example:"date" doc:"the type of its values; default text"`
 	Options     *string `json:"options" db:"options" ext:"true" max:"10000" doc:"the values of a select, separated by |"`
+
+	ClearOnRelease *bool `json:"clear_on_release" db:"clear_on_release" ext:"true" doc:"whether an IP entity loses its value when its ownership ends; default true"`
 }
 
 // fieldTarget is a kind of item that can have fields.
@@ -109,6 +113,9 @@ func valueCheck(fieldType string, options *string) func(value string) (reason st
 func (b *fieldBody) Resolve(invalid *problem.Fields) {
 	if b.Type == "" {
 		b.Type = "text"
+	}
+	if b.ClearOnRelease == nil {
+		b.ClearOnRelease = new(true)
 	}
 	switch {
 	case b.Type != "select" && b.Options != nil:

@@ -43,12 +43,15 @@ func (f *Fields) values() []rest.Route {
 		Table: "field_value", View: "field_value_view", Without: rest.Listing, Extensions: rest.Creating | rest.Editing | rest.Deleting,
 		Retry: rest.RetryRefused, EditExample: `{"value": "2028-12-31"}`,
 		Parent: checkAccess, Check: f.checkValue,
-		Related: func(v *FieldValue) []pg.Target {
-			return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
-		},
+		Related: valueTarget,
 	}.Routes(), rest.Read[targetRequest, FieldValue]{Path: "/field/{field_id}/value", Guard: targetGuard{guard.AnyKey},
 		Name:    "getFieldValueOfTarget",
 		Summary: "View the value of a field that a target has, or its default", Do: f.getTargetValue})
+}
+
+// valueTarget returns the item that has a value, as a target of records.
+func valueTarget(v *FieldValue) []pg.Target {
+	return []pg.Target{{Type: v.TargetType, Noun: fieldTargets[v.TargetType].noun, ID: v.TargetID}}
 }
 
 // checkAccess refuses callers without the permission of the field's target. For writers it locks the field, so that its
@@ -119,4 +122,22 @@ func ListShown(ctx context.Context, q pg.Querier, targetType string, id int64) (
 		return nil, fmt.Errorf("read the fields of %s %d: %w", targetType, id, err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[ShownField])
+}
+
+// ClearReleased deletes the values that IP entities lose with their owners.
+func ClearReleased(ctx context.Context, tx *pg.Tx, entities []int64) error {
+	rows, err := tx.Query(ctx, `
+		DELETE FROM field_value v USING field f
+		WHERE f.id = v.field_id AND f.clear_on_release AND v.entity_id = ANY ($1)
+		RETURNING v.version, v.id, v.field_id, v.target_id, v.value, f.name, v.target_type`, entities)
+	if err != nil {
+		return fmt.Errorf("clear the fields of IP entities: %w", err)
+	}
+	var v FieldValue
+	_, err = pgx.ForEachRow(rows, []any{&v.Version, &v.ID, &v.FieldID, &v.TargetID, &v.Value, &v.Name, &v.TargetType}, func() error {
+		tx.Record(pg.Record{Kind: "field.value", Action: pg.Deleted, Before: v, Targets: append([]pg.Target{
+			{Type: fmt.Sprintf("field/%d/value", v.FieldID), Noun: "field value", ID: v.ID, Name: v.Name, Version: v.Version}}, valueTarget(&v)...)})
+		return nil
+	})
+	return err
 }

@@ -24,6 +24,16 @@ CREATE OR REPLACE FUNCTION largest_free(of_group bigint, of_chunk cidr, OUT firs
  LANGUAGE sql
  STABLE PARALLEL SAFE
 BEGIN ATOMIC
+ SELECT l.first,
+     l.bits
+    FROM largest_free(largest_free.of_group, largest_free.of_chunk, false) l(first, bits);
+END;
+
+CREATE OR REPLACE FUNCTION largest_free(of_group bigint, of_chunk cidr, due boolean, OUT first inet, OUT bits smallint)
+ RETURNS SETOF record
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+BEGIN ATOMIC
  WITH ends AS (
           SELECT set_masklen((largest_free.of_chunk)::inet, (masklen((largest_free.of_chunk)::inet) + 10)) AS lowest,
              set_masklen(broadcast((largest_free.of_chunk)::inet), (masklen((largest_free.of_chunk)::inet) + 10)) AS highest
@@ -37,6 +47,18 @@ BEGIN ATOMIC
             FROM ends ends_1,
              ip_free f
            WHERE ((f.group_id = largest_free.of_group) AND ((f.v6_first >= ends_1.lowest) AND (f.v6_first <= ends_1.highest)) AND (f.v6_bits = 128))
+         UNION ALL
+          SELECT (e.v4_first - ends_1.lowest)
+            FROM ends ends_1,
+             (ip_assignment a
+              JOIN ip_entity e ON ((e.id = a.entity_id)))
+           WHERE (largest_free.due AND (a.available_at <= now()) AND (a.group_id = largest_free.of_group) AND ((e.v4_first >= ends_1.lowest) AND (e.v4_first <= ends_1.highest)) AND (e.v4_last = e.v4_first))
+         UNION ALL
+          SELECT (e.v6_first - ends_1.lowest)
+            FROM ends ends_1,
+             (ip_assignment a
+              JOIN ip_entity e ON ((e.id = a.entity_id)))
+           WHERE (largest_free.due AND (a.available_at <= now()) AND (a.group_id = largest_free.of_group) AND ((e.v6_first >= ends_1.lowest) AND (e.v6_first <= ends_1.highest)) AND (e.v6_last = e.v6_first))
          ), run AS (
           SELECT min(a.n) AS first,
              max(a.n) AS last
@@ -140,6 +162,7 @@ CREATE TABLE field (
 	type text NOT NULL,
 	options text,
 	search text NOT NULL GENERATED ALWAYS AS (((E'\n' || lower(name)) || E'\n') || lower(slug)) STORED,
+	clear_on_release boolean NOT NULL DEFAULT true,
 	CONSTRAINT field_pkey PRIMARY KEY (id),
 	CONSTRAINT field_check CHECK ((options IS NOT NULL) = (type = 'select')),
 	CONSTRAINT field_target_type_check CHECK (target_type = ANY (ARRAY['client', 'entity', 'group', 'server'])),
@@ -231,13 +254,13 @@ CREATE TABLE ip_assignment (
 	CONSTRAINT ip_assignment_of_entity FOREIGN KEY (group_id, entity_id) REFERENCES ip_entity(group_id, id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER TABLE ip_assignment ALTER COLUMN search SET STATISTICS 1000;
-CREATE INDEX ip_assignment_by_available_at ON ip_assignment (available_at, group_id, entity_id) WHERE available_at IS NOT NULL;
 CREATE INDEX ip_assignment_by_owner ON ip_assignment (owner_id, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_name ON ip_assignment (owner_id, entity_name, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_vlan ON ip_assignment (owner_id, vlan, entity_id) WHERE vlan IS NOT NULL;
 CREATE INDEX ip_assignment_by_server ON ip_assignment (server_id) WHERE server_id IS NOT NULL;
 CREATE INDEX ip_assignment_missing ON ip_assignment (entity_id) WHERE owner_missing;
 CREATE INDEX ip_assignment_pieces ON ip_assignment USING gin (pieces(search)) WHERE search IS NOT NULL;
+CREATE INDEX ip_assignment_quarantined ON ip_assignment (group_id, available_at, entity_id) WHERE available_at IS NOT NULL;
 CREATE INDEX ip_assignment_reserved ON ip_assignment (entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
 CREATE INDEX ip_assignment_reserved_by_group ON ip_assignment (group_id, entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
 CREATE INDEX ip_assignment_reserved_by_name ON ip_assignment (entity_name, entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
@@ -250,6 +273,9 @@ CREATE TRIGGER ip_free_released AFTER DELETE ON ip_assignment REFERENCING OLD TA
 CREATE TRIGGER ip_group_server_changed AFTER UPDATE ON ip_assignment FOR EACH ROW WHEN (old.group_id IS DISTINCT FROM new.group_id OR old.server_id IS DISTINCT FROM new.server_id) EXECUTE FUNCTION ip_group_server_changed(); -- schema/functions/ip_group_server_changed.sql
 CREATE TRIGGER ip_group_servers_added AFTER INSERT ON ip_assignment REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION ip_group_servers_added(); -- schema/functions/ip_group_servers_added.sql
 CREATE TRIGGER ip_group_servers_removed AFTER DELETE ON ip_assignment REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION ip_group_servers_removed(); -- schema/functions/ip_group_servers_removed.sql
+CREATE TRIGGER ip_held_added AFTER INSERT ON ip_assignment REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION ip_held_added(); -- schema/functions/ip_held_added.sql
+CREATE TRIGGER ip_held_changed AFTER UPDATE ON ip_assignment FOR EACH ROW WHEN (old.group_id IS DISTINCT FROM new.group_id OR (old.owner_id IS NULL) IS DISTINCT FROM (new.owner_id IS NULL) OR (old.available_at IS NULL) IS DISTINCT FROM (new.available_at IS NULL)) EXECUTE FUNCTION ip_held_changed(); -- schema/functions/ip_held_changed.sql
+CREATE TRIGGER ip_held_removed AFTER DELETE ON ip_assignment REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION ip_held_removed(); -- schema/functions/ip_held_removed.sql
 
 CREATE TABLE ip_entity (
 	id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -405,6 +431,22 @@ CREATE TABLE ip_group_server_delta (
 	CONSTRAINT ip_group_server_delta_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 CREATE INDEX ip_group_server_delta_by_group ON ip_group_server_delta (group_id);
+
+CREATE TABLE ip_held_count (
+	group_id bigint NOT NULL,
+	reserved bigint NOT NULL,
+	quarantined bigint NOT NULL,
+	CONSTRAINT ip_held_count_pkey PRIMARY KEY (group_id)
+);
+
+CREATE TABLE ip_held_delta (
+	id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+	group_id bigint NOT NULL,
+	reserved bigint NOT NULL,
+	quarantined bigint NOT NULL,
+	CONSTRAINT ip_held_delta_pkey PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+CREATE INDEX ip_held_delta_by_group ON ip_held_delta (group_id);
 
 CREATE TABLE ip_owner_of_before (
 	owner_id bigint NOT NULL,
@@ -595,6 +637,11 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	servers_inventory bigint
 --	pxe_dhcp_server_id bigint
 --	pxe_dhcp_server_name text
+
+-- VIEW ip_held_counted: schema/views/ip_held_counted.sql
+--	group_id bigint
+--	reserved bigint
+--	quarantined bigint
 
 -- VIEW ip_unassigned: schema/views/ip_unassigned.sql
 --	entity_id bigint

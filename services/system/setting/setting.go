@@ -145,7 +145,7 @@ func (s *Settings) Routes() []rest.Route {
 			Example:   `{"value": "Example Servers"}`,
 			Do:        s.chooseOne,
 		},
-		rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "pxe"),
+		rest.Read[rest.None, settings.Values]{Path: settings.Path, Guard: guard.Peers(principal.Gateway, "clients", "identity", "network", "pxe"),
 			Do: func(ctx context.Context, _ rest.None) (settings.Values, error) { return Values(ctx, s.DB) }},
 	}
 }

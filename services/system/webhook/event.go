@@ -81,6 +81,7 @@ var actions = []string{
 	"emailed",
 	"ended",
 	"failed",
+	"freed",
 	"given",
 	"installed",
 	"issued",
