@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +23,9 @@ var full = flag.Bool("full", false, "run the long tests, such as `make storm` an
 // waitTimeout bounds how long a caller repeats a request, until it counts as starved.
 const waitTimeout = 5 * time.Minute
 
-// TestAllocationStorm has callers allocate and release entities while the network service is killed again and
-// again. One group has an address for each caller, so it must never refuse. Another group has too few.
+// TestAllocationStorm has callers allocate, release and reserve entities while quarantines end, and while the network
+// service is killed again and again. One group has an address for each caller, so it must never refuse for long.
+// Another group has too few.
 func TestAllocationStorm(t *testing.T) {
 	t.Parallel()
 	callers, rounds, maxDowntimeMillis := 16, 4, 500
@@ -57,6 +59,8 @@ func TestAllocationStorm(t *testing.T) {
 			}
 		}
 	})
+	s.watchEarly(db)
+	watching.Go(func() { s.endQuarantines(raging, db) })
 	for caller := range callers {
 		client := s.c.Do(
 			"POST", "/client", map[string]any{"email": fmt.Sprintf("caller-%d@example.com", caller), "first": "Ben", "last": "Miller"},
@@ -78,6 +82,7 @@ func TestAllocationStorm(t *testing.T) {
 	calling.Wait()
 	stop()
 	watching.Wait()
+	s.compareCounts(db, enough, scarce)
 
 	var recorded int
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM change WHERE type = 'entity.allocated'").
@@ -126,6 +131,11 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 	began := time.Now()
 	attempt := fmt.Sprintf("%s %d %d", path, caller, round)
 	response := s.post(path, map[string]any{"owner": map[string]any{"id": caller}}, attempt)
+	exhausted := func() bool { return response != nil && response.Status == http.StatusUnprocessableEntity }
+	for retry := 1; enough && exhausted() && time.Since(began) < waitTimeout; retry++ {
+		time.Sleep(20 * time.Millisecond) // the caller's address is quarantined
+		response = s.post(path, map[string]any{"owner": map[string]any{"id": caller}}, fmt.Sprint(attempt, " retry ", retry))
+	}
 	if response == nil {
 		return
 	}
@@ -139,6 +149,9 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 		return
 	}
 	entity := testkit.Decode[[]network.IPEntity](response)[0]
+	if entity.Status != "assigned" {
+		s.t.Errorf("%s: got the status %s, want assigned", attempt, entity.Status)
+	}
 	s.mu.Lock()
 	if other := s.holders[entity.ID]; other != 0 || entity.Owner.ID != int64(caller) {
 		s.t.Errorf("caller %d: got %s, held by caller %d: %s, want a free one, with this owner", caller, entity.FullIP, other, response.Text)
@@ -156,7 +169,88 @@ func (s *storm) round(caller, round int, path string, enough bool) {
 	s.mu.Lock()
 	delete(s.holders, entity.ID)
 	s.mu.Unlock()
-	s.post(fmt.Sprintf("/entity/%d/release", entity.ID), nil, "release "+attempt)
+	at := fmt.Sprintf("/entity/%d", entity.ID)
+	released := s.post(at+"/release", nil, "release "+attempt)
+	if released == nil {
+		return
+	}
+	if got := testkit.Decode[network.IPEntity](released); got.Status != "quarantined" || got.AvailableAt == nil {
+		s.t.Errorf("%s: got %s after the release, want it quarantined", attempt, released.Text)
+	}
+	if rand.IntN(4) == 0 { // an operator ends the quarantine, reserves the entity, and gives it back
+		for _, status := range []string{"available", "reserved", "available"} {
+			if s.edit(at, status) != http.StatusOK {
+				return
+			}
+		}
+	}
+}
+
+// edit sets the status of an entity. Another caller may have allocated the entity meanwhile, or set its status.
+func (s *storm) edit(path, status string) int {
+	response := s.send("PATCH", path, map[string]any{"status": status})
+	if response == nil {
+		return 0
+	}
+	if response.Status == http.StatusOK && status == "reserved" {
+		if got := testkit.Decode[network.IPEntity](response); got.Status != "reserved" || got.Owner != nil {
+			s.t.Errorf("%s: got %s, want it reserved without an owner", path, response.Text)
+		}
+	}
+	return response.Status
+}
+
+// watchEarly has the database note each entity that gets an owner before its quarantine has ended. It relies on nothing
+// that the service decides.
+func (s *storm) watchEarly(db *pg.DB) {
+	for _, sql := range []string{
+		"CREATE TABLE storm_due (entity_id bigint PRIMARY KEY, available_at timestamptz NOT NULL)",
+		"CREATE TABLE storm_early (entity_id bigint NOT NULL)",
+		`CREATE FUNCTION storm() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.owner_id IS NULL THEN
+				INSERT INTO storm_due VALUES (NEW.entity_id, coalesce(NEW.available_at, now()))
+				ON CONFLICT (entity_id) DO UPDATE SET available_at = EXCLUDED.available_at;
+			ELSE
+				INSERT INTO storm_early SELECT entity_id FROM storm_due WHERE entity_id = NEW.entity_id AND available_at > clock_timestamp();
+			END IF;
+			RETURN NULL;
+		END $$`,
+		"CREATE TRIGGER storm AFTER INSERT OR UPDATE ON ip_assignment FOR EACH ROW EXECUTE FUNCTION storm()",
+	} {
+		testkit.Execute(s.t, db, sql)
+	}
+}
+
+// endQuarantines makes quarantines of hours end within a moment.
+func (s *storm) endQuarantines(ctx context.Context, db *pg.DB) {
+	for ctx.Err() == nil {
+		testkit.Execute(s.t, db, "UPDATE ip_assignment SET available_at = now() + random() * interval '200 ms' "+
+			"WHERE entity_id IN (SELECT entity_id FROM ip_assignment WHERE available_at > now() + interval '1 minute' FOR UPDATE SKIP LOCKED)")
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// compareCounts compares the utilization of groups with their lists.
+func (s *storm) compareCounts(db *pg.DB, groups ...string) {
+	var early int
+	if err := db.QueryRow(s.t.Context(), "SELECT count(*) FROM storm_early").Scan(&early); err != nil || early > 0 {
+		s.t.Errorf("got %d entities allocated before the end of their quarantine (%v), want none", early, err)
+	}
+	for _, allocate := range groups {
+		group := strings.TrimSuffix(allocate, "/allocate")
+		counted := map[string]int64{}
+		list := s.send("GET", "/entity?group_id="+strings.TrimPrefix(group, "/group/"), nil)
+		for _, e := range testkit.Decode[[]network.IPEntity](list) {
+			counted[e.Status]++
+		}
+		u := testkit.Decode[network.Utilization](s.send("GET", group+"/utilization", nil))
+		got := map[string]int64{"assigned": u.Used, "available": u.Free, "reserved": u.Reserved, "quarantined": u.Quarantined}
+		for _, status := range []string{"assigned", "available", "reserved", "quarantined"} {
+			if got[status] != counted[status] {
+				s.t.Errorf("%s: got %d %s entities, want %d as in the list", group, got[status], status, counted[status])
+			}
+		}
+	}
 }
 
 func (s *storm) post(path string, body any, attempt string) *testkit.Response {

@@ -48,6 +48,7 @@ var Definition = service.Definition{
 	New: func(d service.Deps) service.Parts {
 		s := New(d.DB, d.Box, d.Peers)
 		return service.Parts{
+			Metrics:   s.Metrics(),
 			Routes:    s.Routes(),
 			Tasks:     s.Loops(d.Wakes),
 			Readers:   []string{"clients", "pxe"},
