@@ -3738,8 +3738,14 @@ type Field struct {
 	// Code A stable code for programs.
 	//
 	// Examples: required
-	Code     string `json:"code"`
+	Code string `json:"code"`
+
+	// Column In a body of CSV: the column with the error, from 1. Left out for an error about the whole row.
+	Column   *int64 `json:"column,omitempty"`
 	Existing *Ref   `json:"existing,omitempty"`
+
+	// Line In a body of CSV: the line with the error. The first line names the columns.
+	Line *int64 `json:"line,omitempty"`
 
 	// Message A message for people.
 	//
@@ -7063,6 +7069,9 @@ type WebhookEvent struct {
 	Type string `json:"type"`
 }
 
+// CSVDryRun defines model for CSVDryRun.
+type CSVDryRun = bool
+
 // Count defines model for Count.
 type Count = bool
 
@@ -7080,6 +7089,9 @@ type IfMatch = string
 
 // Page defines model for Page.
 type Page = int64
+
+// Partial defines model for Partial.
+type Partial = bool
 
 // PerPage defines model for PerPage.
 type PerPage = int64
@@ -7290,6 +7302,12 @@ type ListIdentityProvidersParamsSort string
 
 // CreateIdentityProviderParams defines parameters for CreateIdentityProvider.
 type CreateIdentityProviderParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7518,6 +7536,12 @@ type ListClientsParamsSort string
 
 // CreateClientParams defines parameters for CreateClient.
 type CreateClientParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7764,6 +7788,12 @@ type ListEmailTemplatesParamsSort string
 
 // CreateEmailTemplateParams defines parameters for CreateEmailTemplate.
 type CreateEmailTemplateParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7848,6 +7878,12 @@ type ListIPEntitiesParamsStatus string
 
 // CreateIPEntityParams defines parameters for CreateIPEntity.
 type CreateIPEntityParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7929,6 +7965,12 @@ type ListFieldsParamsType string
 
 // CreateFieldParams defines parameters for CreateField.
 type CreateFieldParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -7956,6 +7998,12 @@ type GetFieldValueOfTargetParams struct {
 
 // CreateFieldValueParams defines parameters for CreateFieldValue.
 type CreateFieldValueParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8010,6 +8058,12 @@ type ListForwardingGatewaysParamsSort string
 
 // CreateForwardingGatewayParams defines parameters for CreateForwardingGateway.
 type CreateForwardingGatewayParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8094,6 +8148,12 @@ type ListIPGroupsParamsSort string
 
 // CreateIPGroupParams defines parameters for CreateIPGroup.
 type CreateIPGroupParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8193,6 +8253,12 @@ type ListIntegrationsParamsSort string
 
 // CreateIntegrationParams defines parameters for CreateIntegration.
 type CreateIntegrationParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8310,6 +8376,12 @@ type ListPartsParamsSort string
 
 // CreateComputerPartParams defines parameters for CreateComputerPart.
 type CreateComputerPartParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8364,6 +8436,12 @@ type ListPortSpeedsParamsSort string
 
 // CreatePortSpeedParams defines parameters for CreatePortSpeed.
 type CreatePortSpeedParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8412,6 +8490,12 @@ type ListBootScriptsParamsSort string
 
 // CreateBootScriptParams defines parameters for CreateBootScript.
 type CreateBootScriptParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8466,6 +8550,12 @@ type ListDHCPServersParamsSort string
 
 // CreateDHCPServerParams defines parameters for CreateDHCPServer.
 type CreateDHCPServerParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8625,6 +8715,12 @@ type ListFileServersParamsSort string
 
 // CreateFileServerParams defines parameters for CreateFileServer.
 type CreateFileServerParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8772,6 +8868,12 @@ type ListISOsParamsStatus string
 
 // CreateISOParams defines parameters for CreateISO.
 type CreateISOParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8856,6 +8958,12 @@ type ListPreseedsParamsSort string
 
 // CreatePreseedParams defines parameters for CreatePreseed.
 type CreatePreseedParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8910,6 +9018,12 @@ type ListProfilesParamsSort string
 
 // CreateProfileParams defines parameters for CreateProfile.
 type CreateProfileParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -8976,6 +9090,12 @@ type ListShellScriptsParamsSort string
 
 // CreateShellScriptParams defines parameters for CreateShellScript.
 type CreateShellScriptParams struct {
+	// Partial For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.
+	Partial *Partial `form:"partial,omitempty" json:"partial,omitempty"`
+
+	// DryRun For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.
+	DryRun *CSVDryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
@@ -9934,7 +10054,7 @@ type ClientInterface interface {
 
 	// CreateIdentityProviderWithBody Create an identity provider
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -9943,7 +10063,7 @@ type ClientInterface interface {
 
 	// CreateIdentityProvider Create an identity provider
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10204,7 +10324,7 @@ type ClientInterface interface {
 
 	// CreateClientWithBody Create a client
 	//
-	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10213,7 +10333,7 @@ type ClientInterface interface {
 
 	// CreateClient Create a client
 	//
-	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10463,7 +10583,7 @@ type ClientInterface interface {
 
 	// CreateEmailTemplateWithBody Create an email template
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10472,7 +10592,7 @@ type ClientInterface interface {
 
 	// CreateEmailTemplate Create an email template
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10538,7 +10658,7 @@ type ClientInterface interface {
 
 	// CreateIPEntityWithBody Create an IP entity
 	//
-	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10547,7 +10667,7 @@ type ClientInterface interface {
 
 	// CreateIPEntity Create an IP entity
 	//
-	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10602,7 +10722,7 @@ type ClientInterface interface {
 
 	// CreateFieldWithBody Create a field
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10611,7 +10731,7 @@ type ClientInterface interface {
 
 	// CreateField Create a field
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10659,7 +10779,7 @@ type ClientInterface interface {
 
 	// CreateFieldValueWithBody Create a field value
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10668,7 +10788,7 @@ type ClientInterface interface {
 
 	// CreateFieldValue Create a field value
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10716,7 +10836,7 @@ type ClientInterface interface {
 
 	// CreateForwardingGatewayWithBody Create a forwarding gateway
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10725,7 +10845,7 @@ type ClientInterface interface {
 
 	// CreateForwardingGateway Create a forwarding gateway
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10787,7 +10907,7 @@ type ClientInterface interface {
 
 	// CreateIPGroupWithBody Create an IP group
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10796,7 +10916,7 @@ type ClientInterface interface {
 
 	// CreateIPGroup Create an IP group
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10955,7 +11075,7 @@ type ClientInterface interface {
 
 	// CreateIntegrationWithBody Create an integration
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10964,7 +11084,7 @@ type ClientInterface interface {
 
 	// CreateIntegration Create an integration
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11097,7 +11217,7 @@ type ClientInterface interface {
 
 	// CreateComputerPartWithBody Create a computer part
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11106,7 +11226,7 @@ type ClientInterface interface {
 
 	// CreateComputerPart Create a computer part
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11154,7 +11274,7 @@ type ClientInterface interface {
 
 	// CreatePortSpeedWithBody Create a port speed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11163,7 +11283,7 @@ type ClientInterface interface {
 
 	// CreatePortSpeed Create a port speed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11211,7 +11331,7 @@ type ClientInterface interface {
 
 	// CreateBootScriptWithBody Create a boot script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11220,7 +11340,7 @@ type ClientInterface interface {
 
 	// CreateBootScript Create a boot script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11268,7 +11388,7 @@ type ClientInterface interface {
 
 	// CreateDHCPServerWithBody Create a DHCP server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11277,7 +11397,7 @@ type ClientInterface interface {
 
 	// CreateDHCPServer Create a DHCP server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11440,7 +11560,7 @@ type ClientInterface interface {
 
 	// CreateFileServerWithBody Create a file server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11449,7 +11569,7 @@ type ClientInterface interface {
 
 	// CreateFileServer Create a file server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11586,7 +11706,7 @@ type ClientInterface interface {
 
 	// CreateISOWithBody Create an ISO
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11595,7 +11715,7 @@ type ClientInterface interface {
 
 	// CreateISO Create an ISO
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11675,7 +11795,7 @@ type ClientInterface interface {
 
 	// CreatePreseedWithBody Create a preseed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11684,7 +11804,7 @@ type ClientInterface interface {
 
 	// CreatePreseed Create a preseed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11732,7 +11852,7 @@ type ClientInterface interface {
 
 	// CreateProfileWithBody Create a profile
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11741,7 +11861,7 @@ type ClientInterface interface {
 
 	// CreateProfile Create a profile
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -11850,7 +11970,7 @@ type ClientInterface interface {
 
 	// CreateShellScriptWithBody Create a shell script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -11859,7 +11979,7 @@ type ClientInterface interface {
 
 	// CreateShellScript Create a shell script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -12670,7 +12790,7 @@ func (c *Caller) ListIdentityProviders(ctx context.Context, params *ListIdentity
 
 // CreateIdentityProviderWithBody Create an identity provider
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12689,7 +12809,7 @@ func (c *Caller) CreateIdentityProviderWithBody(ctx context.Context, params *Cre
 
 // CreateIdentityProvider Create an identity provider
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13280,7 +13400,7 @@ func (c *Caller) ListClients(ctx context.Context, params *ListClientsParams, req
 
 // CreateClientWithBody Create a client
 //
-// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13299,7 +13419,7 @@ func (c *Caller) CreateClientWithBody(ctx context.Context, params *CreateClientP
 
 // CreateClient Create a client
 //
-// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13869,7 +13989,7 @@ func (c *Caller) ListEmailTemplates(ctx context.Context, params *ListEmailTempla
 
 // CreateEmailTemplateWithBody Create an email template
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13888,7 +14008,7 @@ func (c *Caller) CreateEmailTemplateWithBody(ctx context.Context, params *Create
 
 // CreateEmailTemplate Create an email template
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14034,7 +14154,7 @@ func (c *Caller) ListIPEntities(ctx context.Context, params *ListIPEntitiesParam
 
 // CreateIPEntityWithBody Create an IP entity
 //
-// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14053,7 +14173,7 @@ func (c *Caller) CreateIPEntityWithBody(ctx context.Context, params *CreateIPEnt
 
 // CreateIPEntity Create an IP entity
 //
-// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14178,7 +14298,7 @@ func (c *Caller) ListFields(ctx context.Context, params *ListFieldsParams, reqEd
 
 // CreateFieldWithBody Create a field
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14197,7 +14317,7 @@ func (c *Caller) CreateFieldWithBody(ctx context.Context, params *CreateFieldPar
 
 // CreateField Create a field
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14305,7 +14425,7 @@ func (c *Caller) GetFieldValueOfTarget(ctx context.Context, fieldID int64, param
 
 // CreateFieldValueWithBody Create a field value
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14324,7 +14444,7 @@ func (c *Caller) CreateFieldValueWithBody(ctx context.Context, fieldID int64, pa
 
 // CreateFieldValue Create a field value
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14432,7 +14552,7 @@ func (c *Caller) ListForwardingGateways(ctx context.Context, params *ListForward
 
 // CreateForwardingGatewayWithBody Create a forwarding gateway
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14451,7 +14571,7 @@ func (c *Caller) CreateForwardingGatewayWithBody(ctx context.Context, params *Cr
 
 // CreateForwardingGateway Create a forwarding gateway
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14593,7 +14713,7 @@ func (c *Caller) ListIPGroups(ctx context.Context, params *ListIPGroupsParams, r
 
 // CreateIPGroupWithBody Create an IP group
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14612,7 +14732,7 @@ func (c *Caller) CreateIPGroupWithBody(ctx context.Context, params *CreateIPGrou
 
 // CreateIPGroup Create an IP group
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -14961,7 +15081,7 @@ func (c *Caller) ListIntegrations(ctx context.Context, params *ListIntegrationsP
 
 // CreateIntegrationWithBody Create an integration
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -14980,7 +15100,7 @@ func (c *Caller) CreateIntegrationWithBody(ctx context.Context, params *CreateIn
 
 // CreateIntegration Create an integration
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15283,7 +15403,7 @@ func (c *Caller) ListParts(ctx context.Context, params *ListPartsParams, reqEdit
 
 // CreateComputerPartWithBody Create a computer part
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15302,7 +15422,7 @@ func (c *Caller) CreateComputerPartWithBody(ctx context.Context, params *CreateC
 
 // CreateComputerPart Create a computer part
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15410,7 +15530,7 @@ func (c *Caller) ListPortSpeeds(ctx context.Context, params *ListPortSpeedsParam
 
 // CreatePortSpeedWithBody Create a port speed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15429,7 +15549,7 @@ func (c *Caller) CreatePortSpeedWithBody(ctx context.Context, params *CreatePort
 
 // CreatePortSpeed Create a port speed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15537,7 +15657,7 @@ func (c *Caller) ListBootScripts(ctx context.Context, params *ListBootScriptsPar
 
 // CreateBootScriptWithBody Create a boot script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15556,7 +15676,7 @@ func (c *Caller) CreateBootScriptWithBody(ctx context.Context, params *CreateBoo
 
 // CreateBootScript Create a boot script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -15664,7 +15784,7 @@ func (c *Caller) ListDHCPServers(ctx context.Context, params *ListDHCPServersPar
 
 // CreateDHCPServerWithBody Create a DHCP server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -15683,7 +15803,7 @@ func (c *Caller) CreateDHCPServerWithBody(ctx context.Context, params *CreateDHC
 
 // CreateDHCPServer Create a DHCP server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16056,7 +16176,7 @@ func (c *Caller) ListFileServers(ctx context.Context, params *ListFileServersPar
 
 // CreateFileServerWithBody Create a file server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16075,7 +16195,7 @@ func (c *Caller) CreateFileServerWithBody(ctx context.Context, params *CreateFil
 
 // CreateFileServer Create a file server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16382,7 +16502,7 @@ func (c *Caller) ListISOs(ctx context.Context, params *ListISOsParams, reqEditor
 
 // CreateISOWithBody Create an ISO
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16401,7 +16521,7 @@ func (c *Caller) CreateISOWithBody(ctx context.Context, params *CreateISOParams,
 
 // CreateISO Create an ISO
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16581,7 +16701,7 @@ func (c *Caller) ListPreseeds(ctx context.Context, params *ListPreseedsParams, r
 
 // CreatePreseedWithBody Create a preseed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16600,7 +16720,7 @@ func (c *Caller) CreatePreseedWithBody(ctx context.Context, params *CreatePresee
 
 // CreatePreseed Create a preseed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16708,7 +16828,7 @@ func (c *Caller) ListProfiles(ctx context.Context, params *ListProfilesParams, r
 
 // CreateProfileWithBody Create a profile
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16727,7 +16847,7 @@ func (c *Caller) CreateProfileWithBody(ctx context.Context, params *CreateProfil
 
 // CreateProfile Create a profile
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -16966,7 +17086,7 @@ func (c *Caller) ListShellScripts(ctx context.Context, params *ListShellScriptsP
 
 // CreateShellScriptWithBody Create a shell script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type.
 //
@@ -16985,7 +17105,7 @@ func (c *Caller) CreateShellScriptWithBody(ctx context.Context, params *CreateSh
 
 // CreateShellScript Create a shell script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -19122,6 +19242,45 @@ func NewCreateIdentityProviderRequestWithBody(server string, params *CreateIdent
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -20870,6 +21029,45 @@ func NewCreateClientRequestWithBody(server string, params *CreateClientParams, c
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -22775,6 +22973,45 @@ func NewCreateEmailTemplateRequestWithBody(server string, params *CreateEmailTem
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -23298,6 +23535,45 @@ func NewCreateIPEntityRequestWithBody(server string, params *CreateIPEntityParam
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -23774,6 +24050,45 @@ func NewCreateFieldRequestWithBody(server string, params *CreateFieldParams, con
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -24067,6 +24382,45 @@ func NewCreateFieldValueRequestWithBody(server string, fieldID int64, params *Cr
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -24465,6 +24819,45 @@ func NewCreateForwardingGatewayRequestWithBody(server string, params *CreateForw
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -25014,6 +25407,45 @@ func NewCreateIPGroupRequestWithBody(server string, params *CreateIPGroupParams,
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -25832,6 +26264,45 @@ func NewCreateIntegrationRequestWithBody(server string, params *CreateIntegratio
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -26742,6 +27213,45 @@ func NewCreateComputerPartRequestWithBody(server string, params *CreateComputerP
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -27119,6 +27629,45 @@ func NewCreatePortSpeedRequestWithBody(server string, params *CreatePortSpeedPar
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -27470,6 +28019,45 @@ func NewCreateBootScriptRequestWithBody(server string, params *CreateBootScriptP
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -27847,6 +28435,45 @@ func NewCreateDHCPServerRequestWithBody(server string, params *CreateDHCPServerP
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -29046,6 +29673,45 @@ func NewCreateFileServerRequestWithBody(server string, params *CreateFileServerP
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -30050,6 +30716,45 @@ func NewCreateISORequestWithBody(server string, params *CreateISOParams, content
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -30658,6 +31363,45 @@ func NewCreatePreseedRequestWithBody(server string, params *CreatePreseedParams,
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -31033,6 +31777,45 @@ func NewCreateProfileRequestWithBody(server string, params *CreateProfileParams,
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -31599,6 +32382,45 @@ func NewCreateShellScriptRequestWithBody(server string, params *CreateShellScrip
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Partial != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "partial", *params.Partial, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -33554,7 +34376,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIdentityProviderWithBodyWithResponse Create an identity provider
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33563,7 +34385,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIdentityProviderWithResponse Create an identity provider
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33860,7 +34682,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithBodyWithResponse Create a client
 	//
-	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -33869,7 +34691,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateClientWithResponse Create a client
 	//
-	// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34157,7 +34979,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateEmailTemplateWithBodyWithResponse Create an email template
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34166,7 +34988,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateEmailTemplateWithResponse Create an email template
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34238,7 +35060,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithBodyWithResponse Create an IP entity
 	//
-	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34247,7 +35069,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPEntityWithResponse Create an IP entity
 	//
-	// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34310,7 +35132,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldWithBodyWithResponse Create a field
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34319,7 +35141,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldWithResponse Create a field
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34373,7 +35195,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldValueWithBodyWithResponse Create a field value
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34382,7 +35204,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFieldValueWithResponse Create a field value
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34436,7 +35258,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateForwardingGatewayWithBodyWithResponse Create a forwarding gateway
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34445,7 +35267,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateForwardingGatewayWithResponse Create a forwarding gateway
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34517,7 +35339,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPGroupWithBodyWithResponse Create an IP group
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34526,7 +35348,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIPGroupWithResponse Create an IP group
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34697,7 +35519,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIntegrationWithBodyWithResponse Create an integration
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34706,7 +35528,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateIntegrationWithResponse Create an integration
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34859,7 +35681,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateComputerPartWithBodyWithResponse Create a computer part
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34868,7 +35690,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateComputerPartWithResponse Create a computer part
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34922,7 +35744,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithBodyWithResponse Create a port speed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34931,7 +35753,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePortSpeedWithResponse Create a port speed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34985,7 +35807,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBootScriptWithBodyWithResponse Create a boot script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34994,7 +35816,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBootScriptWithResponse Create a boot script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35048,7 +35870,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDHCPServerWithBodyWithResponse Create a DHCP server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35057,7 +35879,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateDHCPServerWithResponse Create a DHCP server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35246,7 +36068,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFileServerWithBodyWithResponse Create a file server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35255,7 +36077,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateFileServerWithResponse Create a file server
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35408,7 +36230,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateISOWithBodyWithResponse Create an ISO
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35417,7 +36239,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateISOWithResponse Create an ISO
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35507,7 +36329,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePreseedWithBodyWithResponse Create a preseed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35516,7 +36338,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreatePreseedWithResponse Create a preseed
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35570,7 +36392,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateProfileWithBodyWithResponse Create a profile
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35579,7 +36401,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateProfileWithResponse Create a profile
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35696,7 +36518,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateShellScriptWithBodyWithResponse Create a shell script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -35705,7 +36527,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateShellScriptWithResponse Create a shell script
 	//
-	// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -45000,7 +45822,7 @@ func (c *ClientWithResponses) ListIdentityProvidersWithResponse(ctx context.Cont
 
 // CreateIdentityProviderWithBodyWithResponse Create an identity provider
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45015,7 +45837,7 @@ func (c *ClientWithResponses) CreateIdentityProviderWithBodyWithResponse(ctx con
 
 // CreateIdentityProviderWithResponse Create an identity provider
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs every permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45510,7 +46332,7 @@ func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, param
 
 // CreateClientWithBodyWithResponse Create a client
 //
-// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -45525,7 +46347,7 @@ func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Conte
 
 // CreateClientWithResponse Create a client
 //
-// Returns or changes only items that the caller may see. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `users.clients or a client write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46005,7 +46827,7 @@ func (c *ClientWithResponses) ListEmailTemplatesWithResponse(ctx context.Context
 
 // CreateEmailTemplateWithBodyWithResponse Create an email template
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46020,7 +46842,7 @@ func (c *ClientWithResponses) CreateEmailTemplateWithBodyWithResponse(ctx contex
 
 // CreateEmailTemplateWithResponse Create an email template
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.emails write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46140,7 +46962,7 @@ func (c *ClientWithResponses) ListIPEntitiesWithResponse(ctx context.Context, pa
 
 // CreateIPEntityWithBodyWithResponse Create an IP entity
 //
-// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46155,7 +46977,7 @@ func (c *ClientWithResponses) CreateIPEntityWithBodyWithResponse(ctx context.Con
 
 // CreateIPEntityWithResponse Create an IP entity
 //
-// Returns or changes only items that the caller may see. A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// Returns or changes only items that the caller may see. A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.entities write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46260,7 +47082,7 @@ func (c *ClientWithResponses) ListFieldsWithResponse(ctx context.Context, params
 
 // CreateFieldWithBodyWithResponse Create a field
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46275,7 +47097,7 @@ func (c *ClientWithResponses) CreateFieldWithBodyWithResponse(ctx context.Contex
 
 // CreateFieldWithResponse Create a field
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46365,7 +47187,7 @@ func (c *ClientWithResponses) GetFieldValueOfTargetWithResponse(ctx context.Cont
 
 // CreateFieldValueWithBodyWithResponse Create a field value
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46380,7 +47202,7 @@ func (c *ClientWithResponses) CreateFieldValueWithBodyWithResponse(ctx context.C
 
 // CreateFieldValueWithResponse Create a field value
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the target's permission. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46470,7 +47292,7 @@ func (c *ClientWithResponses) ListForwardingGatewaysWithResponse(ctx context.Con
 
 // CreateForwardingGatewayWithBodyWithResponse Create a forwarding gateway
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46485,7 +47307,7 @@ func (c *ClientWithResponses) CreateForwardingGatewayWithBodyWithResponse(ctx co
 
 // CreateForwardingGatewayWithResponse Create a forwarding gateway
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.forward write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46605,7 +47427,7 @@ func (c *ClientWithResponses) ListIPGroupsWithResponse(ctx context.Context, para
 
 // CreateIPGroupWithBodyWithResponse Create an IP group
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46620,7 +47442,7 @@ func (c *ClientWithResponses) CreateIPGroupWithBodyWithResponse(ctx context.Cont
 
 // CreateIPGroupWithResponse Create an IP group
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.groups write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46905,7 +47727,7 @@ func (c *ClientWithResponses) ListIntegrationsWithResponse(ctx context.Context, 
 
 // CreateIntegrationWithBodyWithResponse Create an integration
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -46920,7 +47742,7 @@ func (c *ClientWithResponses) CreateIntegrationWithBodyWithResponse(ctx context.
 
 // CreateIntegrationWithResponse Create an integration
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `system.integrations write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47175,7 +47997,7 @@ func (c *ClientWithResponses) ListPartsWithResponse(ctx context.Context, params 
 
 // CreateComputerPartWithBodyWithResponse Create a computer part
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47190,7 +48012,7 @@ func (c *ClientWithResponses) CreateComputerPartWithBodyWithResponse(ctx context
 
 // CreateComputerPartWithResponse Create a computer part
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `server.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47280,7 +48102,7 @@ func (c *ClientWithResponses) ListPortSpeedsWithResponse(ctx context.Context, pa
 
 // CreatePortSpeedWithBodyWithResponse Create a port speed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47295,7 +48117,7 @@ func (c *ClientWithResponses) CreatePortSpeedWithBodyWithResponse(ctx context.Co
 
 // CreatePortSpeedWithResponse Create a port speed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `network.switches write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47385,7 +48207,7 @@ func (c *ClientWithResponses) ListBootScriptsWithResponse(ctx context.Context, p
 
 // CreateBootScriptWithBodyWithResponse Create a boot script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47400,7 +48222,7 @@ func (c *ClientWithResponses) CreateBootScriptWithBodyWithResponse(ctx context.C
 
 // CreateBootScriptWithResponse Create a boot script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47490,7 +48312,7 @@ func (c *ClientWithResponses) ListDHCPServersWithResponse(ctx context.Context, p
 
 // CreateDHCPServerWithBodyWithResponse Create a DHCP server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47505,7 +48327,7 @@ func (c *ClientWithResponses) CreateDHCPServerWithBodyWithResponse(ctx context.C
 
 // CreateDHCPServerWithResponse Create a DHCP server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47820,7 +48642,7 @@ func (c *ClientWithResponses) ListFileServersWithResponse(ctx context.Context, p
 
 // CreateFileServerWithBodyWithResponse Create a file server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -47835,7 +48657,7 @@ func (c *ClientWithResponses) CreateFileServerWithBodyWithResponse(ctx context.C
 
 // CreateFileServerWithResponse Create a file server
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48090,7 +48912,7 @@ func (c *ClientWithResponses) ListISOsWithResponse(ctx context.Context, params *
 
 // CreateISOWithBodyWithResponse Create an ISO
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48105,7 +48927,7 @@ func (c *ClientWithResponses) CreateISOWithBodyWithResponse(ctx context.Context,
 
 // CreateISOWithResponse Create an ISO
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48255,7 +49077,7 @@ func (c *ClientWithResponses) ListPreseedsWithResponse(ctx context.Context, para
 
 // CreatePreseedWithBodyWithResponse Create a preseed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48270,7 +49092,7 @@ func (c *ClientWithResponses) CreatePreseedWithBodyWithResponse(ctx context.Cont
 
 // CreatePreseedWithResponse Create a preseed
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48360,7 +49182,7 @@ func (c *ClientWithResponses) ListProfilesWithResponse(ctx context.Context, para
 
 // CreateProfileWithBodyWithResponse Create a profile
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48375,7 +49197,7 @@ func (c *ClientWithResponses) CreateProfileWithBodyWithResponse(ctx context.Cont
 
 // CreateProfileWithResponse Create a profile
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48570,7 +49392,7 @@ func (c *ClientWithResponses) ListShellScriptsWithResponse(ctx context.Context, 
 
 // CreateShellScriptWithBodyWithResponse Create a shell script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -48585,7 +49407,7 @@ func (c *ClientWithResponses) CreateShellScriptWithBodyWithResponse(ctx context.
 
 // CreateShellScriptWithResponse Create a shell script
 //
-// A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+// A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors. Needs the permission `pxe.settings write`. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

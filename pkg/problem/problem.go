@@ -5,10 +5,11 @@
 package problem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,6 +52,8 @@ type Field struct {
 	Code     string `json:"code" example:"required" doc:"A stable code for programs."`
 	Message  string `json:"message" example:"is required" doc:"A message for people."`
 	Existing *Ref   `json:"existing,omitempty" ext:"true" doc:"The item that already has the value, or that prevents the change."`
+	Line     int    `json:"line,omitempty" ext:"true" doc:"In a body of CSV: the line with the error. The first line names the columns."`
+	Column   int    `json:"column,omitempty" ext:"true" doc:"In a body of CSV: the column with the error, from 1. Left out for an error about the whole row."`
 }
 
 // Ref names an item.
@@ -133,7 +136,7 @@ func (f Fields) Err() error {
 		return nil
 	}
 	fields := append([]Field(nil), f...)
-	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Pointer < fields[j].Pointer })
+	slices.SortStableFunc(fields, func(a, b Field) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Pointer, b.Pointer)) })
 	return &Error{Kind: Invalid, Detail: summary(fields), Fields: fields}
 }
 

@@ -28,6 +28,7 @@ func (r Resource[V, B]) Collection() *Collection[V, B] {
 		view:   pg.NewView[V](r.View),
 		table:  table.New[B](r.Table, r.View, r.Box),
 		hidden: newHidden(reflect.TypeFor[V](), r.Hide),
+		cells:  route.NewTable(reflect.TypeFor[V](), func(*schema.Member) bool { return true }),
 		kind:   strings.ReplaceAll(strings.Trim(route.PathParameter.ReplaceAllString(r.Path, ""), "/"), "/", "."),
 	}
 	all.kind = strings.ReplaceAll(all.kind, "..", ".")

@@ -10,6 +10,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/rest/noun"
+	"github.com/ironplane/ironplane/pkg/rest/route"
 	"github.com/ironplane/ironplane/pkg/schema"
 )
 
@@ -20,6 +21,7 @@ type Collection[V, B any] struct {
 	table  *table.Table[B]
 	parent *schema.Member // the member of B with the parent's id; nil if the collection has no parent
 	hidden *hidden
+	cells  *route.Table // of the list of all members
 	kind   string
 }
 
@@ -95,7 +97,7 @@ func (r *Collection[V, B]) declareCreate() Route {
 		scoped:    r.Scope != nil,
 		readBody:  r.ReadBody,
 	}
-	if r.Prepare != nil || r.Reveal != nil || r.ReadBody != nil { // a CSV body has no place for these, or would take too long
+	if r.CSV == nil && (r.Prepare != nil || r.Reveal != nil || r.ReadBody != nil) { // rows have no place for these, or take too long
 		return create
 	}
 	return createRoute[V, B]{create, r}

@@ -1,25 +1,35 @@
 package rest
 
-import (
-	"context"
+import "context"
 
-	"github.com/ironplane/ironplane/pkg/postgres/pg"
-)
-
-// insertTogether checks rows and inserts them with InsertMany. It reports false if the resource has no InsertMany, or a row
-// has an error: then each row has to be inserted by itself, to find those with errors.
-func (r *Collection[V, B]) insertTogether(ctx context.Context, tx *pg.Tx, rows []*B) (ids []int64, ok bool) {
-	if r.InsertMany == nil || len(rows) == 0 {
-		return nil, false
+// insertTogether checks the rows and inserts them with InsertMany. It reports false if the resource has no InsertMany, a row edits
+// an item, or a row has an error. Then each row has to be written by itself, to find those with errors.
+func (run *importRun[V, B]) insertTogether(ctx context.Context) bool {
+	var rows []*importRow[V, B]
+	var values []*B
+	for i := range run.rows {
+		row := &run.rows[i]
+		if row.after == nil {
+			continue
+		}
+		if run.InsertMany == nil || run.req.isCareful || row.shown != nil {
+			return false
+		}
+		rows, values = append(rows, row), append(values, row.after)
 	}
-	err := tx.Savepoint(ctx, func() (err error) {
-		for _, row := range rows {
-			if err := r.Check(ctx, tx, 0, nil, row); err != nil {
+	if len(rows) == 0 {
+		return true
+	}
+	return nil == run.tx.Savepoint(ctx, func() error {
+		for _, value := range values {
+			if err := run.Check(ctx, run.tx, 0, nil, value); err != nil {
 				return err
 			}
 		}
-		ids, err = r.InsertMany(ctx, tx, rows)
+		ids, err := run.InsertMany(ctx, run.tx, values)
+		for i, id := range ids {
+			rows[i].item = id
+		}
 		return err
 	})
-	return ids, err == nil
 }

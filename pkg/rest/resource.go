@@ -47,6 +47,9 @@ type Resource[V, B any] struct {
 	// Includes are the values of the parameter include of a view. Each function adds its part to the item.
 	Includes map[string]func(context.Context, pg.Querier, *V) error
 
+	// CSV says which rows the resource accepts in bodies of text/csv. A resource without Prepare, Reveal and ReadBody accepts
+	// them if CSV is nil, too. Rows do not go through Prepare, so CSV.Without lists the members that need it.
+	CSV *CSV
 	// ReadBody reads the body of a create or an edit, and returns it as JSON. Set it for bodies that are multipart/form-data or
 	// larger than usual. It stores elsewhere what is too large for JSON.
 	ReadBody func(*http.Request) ([]byte, error)

@@ -34,6 +34,7 @@ type (
 	IfMatch                = route.IfMatch
 	Message                = route.Message
 	Bulk                   = route.Bulk
+	Import                 = route.Import
 )
 
 // What a change adds to the log, and what a repeated request does.

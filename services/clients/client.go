@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/account"
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -106,6 +107,7 @@ func (s *Service) clientRoutes() []rest.Route {
 		View:         "client_view",
 		Without:      rest.Listing | rest.Viewing,
 		Scope:        whereReadable,
+		CSV:          &rest.CSV{Guard: guard.Has(permission.UsersClients), Without: []string{"password", "current_password", "verify"}},
 		Prepare:      s.prepareClient,
 		Allow:        checkReadable,
 		Check:        s.checkClient,

@@ -58,6 +58,7 @@ func (s *Service) forwardGateways() []rest.Route {
 	return rest.Resource[ForwardGateway, forwardGatewayBody]{
 		Path: "/forward/gateway", ID: "gateway_id", Noun: "forwarding gateway",
 		Guard: guard.Has(permission.NetworkForward), Table: "forward_gateway", View: "forward_gateway_view", Box: s.box,
+		CSV:   &rest.CSV{Names: map[string]pg.FindNames{"groups": pg.NamesIn("ip_group")}},
 		Retry: rest.RetryRefused, EditExample: `{"name": "fra1-nat2", "port_limit": "30000-39999"}`,
 		Check: func(_ context.Context, _ *pg.Tx, _ int64, before, body *forwardGatewayBody) error {
 			return remote.RequireKey(before != nil && body.Hostname != before.Hostname, body.APIKey, "/api_key")

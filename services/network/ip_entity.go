@@ -220,6 +220,7 @@ func (s *Service) ipEntities() []rest.Route {
 				"vlan":          "vlan",
 			},
 		},
+		CSV:        &rest.CSV{Names: map[string]pg.FindNames{"group": pg.NamesIn("ip_group")}},
 		Lock:       lockScopes,
 		Check:      s.checkEntity,
 		Insert:     s.insertEntity,

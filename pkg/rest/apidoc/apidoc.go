@@ -218,8 +218,9 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 		content := openapi.Schema{problem.MediaJSON: openapi.Schema{"schema": body, "example": o.Example}}
 		if o.CSV != nil {
 			content[problem.MediaCSV] = openapi.Schema{"schema": openapi.Schema{"type": "string",
-				"description": "The first line names the members. Each further line creates an item, all of them or none."},
-				"x-answer": d.typeSchema(reflect.TypeFor[route.Bulk]())}
+				"description": "The first line names the members, with a dot in the names of nested ones. A row with an id edits " +
+					"that item, and any other row creates one."},
+				"x-answer": d.typeSchema(reflect.TypeFor[route.Import]())}
 		}
 		if o.Request.ReadBody != nil {
 			content["multipart/form-data"] = openapi.Schema{"schema": body}
@@ -246,7 +247,10 @@ func describeOperation(o *route.Route) string {
 	add(o.Doc != "", o.Doc)
 	add(o.List != nil, "Returns all items, or one page of them with `per_page`.")
 	add(o.Scoped, "Returns or changes only items that the caller may see.")
-	add(o.CSV != nil, "A body of `text/csv` creates many items. The response is then a Bulk: their number, and the first and last id.")
+	add(
+		o.CSV != nil,
+		"A body of `text/csv` creates and edits many items. The response is then an Import: how many, and which rows have errors.",
+	)
 	add(o.Several, fmt.Sprintf("The path accepts up to %d ids with commas between. All items are changed, or none.", route.MaxItems))
 	add(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "For several ids the response is an array.")
 	needs, isPermission := guardLabel(o), strings.Contains(guardLabel(o), ".")

@@ -52,6 +52,14 @@ func (d *document) parameters(o *route.Route) []openapi.Schema {
 			"Whether to change nothing. The response, or the error, is the one that the request would have without it.",
 			openapi.Schema{"type": "boolean"})
 	}
+	if o.CSV != nil {
+		l.share("Partial", "query", "partial",
+			"For a body of text/csv: whether rows with errors are left out. Otherwise one error refuses the whole body.",
+			openapi.Schema{"type": "boolean"})
+		l.share("CSVDryRun", "query", route.DryRun,
+			"For a body of text/csv: whether to change nothing. The response is the one that the request would have without it.",
+			openapi.Schema{"type": "boolean"})
+	}
 	if o.List != nil {
 		l.addList(o)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/testkit/work"
 )
 
@@ -61,7 +62,19 @@ func TestCSVIsReadInLinearTime(t *testing.T) {
 		"a quote without an end": func(n int) string { return `name` + "\n" + `"` + work.Fill("a\n", n) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			work.Linear(t, 64<<10, text, func(text string) { _, _, _ = ParseCSV[sample](context.Background(), []byte(text), known) })
+			work.Linear(t, 64<<10, text, func(text string) {
+				options := SheetOptions{Known: known, Named: []string{"group"}}
+				sheet, err := ParseSheet[sample](context.Background(), []byte(text), options)
+				if err != nil {
+					return
+				}
+				sheet.Names()
+				for _, row := range sheet.Rows {
+					sheet.Decode(row, nil)
+					_, err := row.New()
+					sheet.AtLine(row, problem.From(err).Fields)
+				}
+			})
 		})
 	}
 }
@@ -70,8 +83,8 @@ func TestCSVIsReadInLinearTime(t *testing.T) {
 func TestCSVIsCancelled(t *testing.T) {
 	ctx, leave := context.WithCancel(context.Background())
 	leave()
-	values, _, err := ParseCSV[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500)), nil)
-	if !errors.Is(err, context.Canceled) || values != nil {
-		t.Errorf("got %d rows, %v, want none and %v", len(values), err, context.Canceled)
+	sheet, err := ParseSheet[sample](ctx, []byte("name\n"+strings.Repeat("a\n", 500)), SheetOptions{})
+	if !errors.Is(err, context.Canceled) || sheet != nil {
+		t.Errorf("got %v, %v, want no sheet and %v", sheet, err, context.Canceled)
 	}
 }

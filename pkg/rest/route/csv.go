@@ -32,6 +32,18 @@ func NewTable(t reflect.Type, sees func(*schema.Member) bool) *Table {
 	return c
 }
 
+// Names returns the names of the columns.
+func (c *Table) Names() []string { return c.names }
+
+// Cells returns the cells of an item by the names of their columns.
+func (c *Table) Cells(item reflect.Value) map[string]string {
+	named := make(map[string]string, len(c.names))
+	for i, cell := range c.row(item) {
+		named[c.names[i]] = cell
+	}
+	return named
+}
+
 // row returns the cells of an item. Members that are not set are empty.
 func (c *Table) row(item reflect.Value) []string {
 	cells := make([]string, len(c.members))

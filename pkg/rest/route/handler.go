@@ -89,6 +89,11 @@ func serveBodies(o *Route, as *Alternative, db *pg.DB, log *slog.Logger) http.Ha
 				}
 			}
 		}()
+		defer func() {
+			if e.release != nil {
+				e.release()
+			}
+		}()
 		kit.ServeHTTP(w, e.request)
 	})
 }
@@ -101,6 +106,7 @@ type exchange struct {
 	timer      *time.Timer // ends the request after answerTimeout; stopped once a list has begun
 	body       []byte      // the body of the request
 	dryRun     bool        // the change is rolled back
+	release    func()      // ends what the request holds of the process; nil: nothing
 }
 
 type exchangeKey struct{}

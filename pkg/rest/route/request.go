@@ -267,26 +267,28 @@ func (p *Request) readLong(r *http.Request) (text []byte, err error) {
 }
 
 // ReadBody reads a body within its limits of size and time.
-func ReadBody(r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxBody {
-		return nil, errTooLarge()
+func ReadBody(r *http.Request) ([]byte, error) { return readUpTo(r, maxBody) }
+
+func readUpTo(r *http.Request, maxSize int64) ([]byte, error) {
+	if r.ContentLength > maxSize {
+		return nil, errTooLarge(maxSize)
 	}
 	s := exchangeFrom(r.Context())
 	_ = s.connection.SetReadDeadline(time.Now().Add(progressTimeout)) // unsupported by test recorders
 	defer func() { _ = s.connection.SetReadDeadline(time.Time{}) }()
 	var text bytes.Buffer
-	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
+	if _, err := io.Copy(&text, io.LimitReader(r.Body, maxSize+1)); err != nil {
 		return nil, problem.New(problem.BadRequest, "The body ended early or arrived too slowly. Send it again.").Because(err)
 	}
-	if text.Len() > maxBody {
-		return nil, errTooLarge()
+	if int64(text.Len()) > maxSize {
+		return nil, errTooLarge(maxSize)
 	}
 	s.body = text.Bytes()
 	return s.body, nil
 }
 
-func errTooLarge() error {
-	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", maxBody)
+func errTooLarge(maxSize int64) error {
+	return problem.New(problem.TooLarge, "The body is larger than %d bytes.", maxSize)
 }
 
 // progressTimeout limits the time to send a body, and the time between two reads of a long response.

@@ -57,3 +57,14 @@ type Bulk struct {
 	First int64 `json:"first" example:"1" doc:"The id of the first item."`
 	Last  int64 `json:"last" example:"2" doc:"The id of the last item."`
 }
+
+// Import is the response to a body of CSV.
+type Import struct {
+	Count     int             `json:"count" example:"2" doc:"The number of items created."`
+	First     int64           `json:"first,omitempty" example:"1" doc:"The id of the first created item. Left out for a dry run."`
+	Last      int64           `json:"last,omitempty" example:"2" doc:"The id of the last created item. Left out for a dry run."`
+	Updated   int             `json:"updated" example:"1" doc:"The number of items changed."`
+	Unchanged int             `json:"unchanged" example:"5" doc:"The number of rows with an id whose item is as the row says."`
+	Refused   int             `json:"refused" example:"0" doc:"The number of rows left out because of errors. More than 0 only with partial=true."`
+	Errors    []problem.Field `json:"errors" doc:"The errors of the rows that were left out."`
+}
