@@ -115,6 +115,8 @@ func TestFewWait(t *testing.T) {
 // wantEmpty checks that no caller waits, and that the queue stores no network without guesses.
 func (q *Queue) wantEmpty(t *testing.T) {
 	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if len(q.waiting) != 0 || q.isBusy {
 		t.Errorf("got %d waiting, busy: %t, want none and false", len(q.waiting), q.isBusy)
 	}
