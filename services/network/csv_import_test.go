@@ -61,13 +61,13 @@ func TestCSVEditsAndCreates(t *testing.T) {
 func TestCSVOfSpreadsheets(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)
-	sheet := "\ufeffname;speed;billing_id;\r\n\"1 Gbit/s; full, \"\"new\"\"\";1000;\"GE\r\n1\";\r\n;;;\r\n10;10000;'=1+1;\r\n"
+	sheet := "\ufeffname;speed;billing_id;\r\n\"1 Gbit/s; full, \"\"new\"\"\";1000;\"GE; 1\";\r\n;;;\r\n10;10000;'=1+1;\r\n"
 	done := wantImport(t, sendCSV(c, "/port-speed", sheet), 2, 0, 0, 0)
 	if done.First != 1 || done.Last != 2 {
 		t.Errorf("got %+v, want the ids 1 to 2", done)
 	}
 	got := c.Do("GET", "/port-speed", nil).Want(200).Text
-	want := `[{"id":1,"name":"1 Gbit/s; full, \"new\"","billing_id":"GE\r\n1","speed":1000,"switchPortCount":false},` +
+	want := `[{"id":1,"name":"1 Gbit/s; full, \"new\"","billing_id":"GE; 1","speed":1000,"switchPortCount":false},` +
 		`{"id":2,"name":"10","billing_id":"=1+1","speed":10000,"switchPortCount":false}]` + "\n"
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
