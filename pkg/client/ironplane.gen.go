@@ -10132,7 +10132,7 @@ type ClientInterface interface {
 
 	// GetSSOLink Create a link that signs in to the panel
 	//
-	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
+	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. An acting session's link signs in the account that it acts for, for the same maker, and that session ends with it. Browsers are redirected to the link. Needs any key.
 	//
 	// Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
 	GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -12968,7 +12968,7 @@ func (c *Caller) GetSession(ctx context.Context, sessionID int64, reqEditors ...
 
 // GetSSOLink Create a link that signs in to the panel
 //
-// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
+// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. An acting session's link signs in the account that it acts for, for the same maker, and that session ends with it. Browsers are redirected to the link. Needs any key.
 //
 // Corresponds with GET /auth/sso (the `GetSSOLink` operationId).
 func (c *Caller) GetSSOLink(ctx context.Context, params *GetSSOLinkParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -34466,7 +34466,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSSOLinkWithResponse Create a link that signs in to the panel
 	//
-	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
+	// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. An acting session's link signs in the account that it acts for, for the same maker, and that session ends with it. Browsers are redirected to the link. Needs any key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -45972,7 +45972,7 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 
 // GetSSOLinkWithResponse Create a link that signs in to the panel
 //
-// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. Browsers are redirected to the link. Needs any key.
+// The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with owner, an account that the caller may act for. An acting session's link signs in the account that it acts for, for the same maker, and that session ends with it. Browsers are redirected to the link. Needs any key.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -102,6 +102,11 @@ func (a *caller) canAct(target *testAccount) bool {
 	return !a.acting && (a.account == target || target.owner.Type == principal.Client && a.canWrite(target))
 }
 
+// canLink reports whether the key can create a link that signs in to the account. An acting session creates links for its own account.
+func (a *caller) canLink(target *testAccount) bool {
+	return a.canAct(target) || a.acting && a.account == target
+}
+
 // canGrant returns the rule for granting these permissions.
 func (a *caller) canGrant(more principal.Grants) func(*testAccount) bool {
 	return func(target *testAccount) bool { return a.canWrite(target) && a.effective().Holds(more) }
@@ -308,6 +313,11 @@ func (e *escalation) makeAccounts() {
 			},
 		)
 	}
+	nested := *e.callers[len(e.callers)-2]
+	link := testkit.Decode[session.SSOLink](nested.client.Do("GET", "/auth/sso", nil).Want(200))
+	key := testkit.Decode[keys.APIKey](e.root.WithKey("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))).Want(200))
+	nested.name, nested.client = "a session of a link of "+nested.name, e.root.WithKey(key.Key)
+	e.callers = append(e.callers, &nested)
 
 	for _, target := range []*testAccount{
 		e.newAccount(principal.Admin, "another admin", 0), e.newAccount(principal.Admin, "an admin of groups", grantsOf("network.groups")),
@@ -444,7 +454,7 @@ func (e *escalation) attempts(a *caller, target *testAccount) (all []attempt) {
 		)
 	}
 	if a.account != target || target.owner.Type != principal.Integration { // an integration has no panel
-		all = append(all, attempt{label: "create a link for", method: "GET", path: "/auth/sso?owner=" + url, isAllowed: a.canAct})
+		all = append(all, attempt{label: "create a link for", method: "GET", path: "/auth/sso?owner=" + url, isAllowed: a.canLink})
 	}
 	if target.owner.Type != principal.Client {
 		for _, leaf := range []string{"network.groups read", "users.admins write", "pxe.installs write"} {

@@ -24,11 +24,10 @@ func End(ctx context.Context, tx *pg.Tx, condition string, args ...any) (names [
 }
 
 // entryNames returns the names of the entries in Redis for the keys that meet a condition, and for the sessions that were created
-// with them.
+// with them. Those may have created further ones, at any depth.
 func entryNames(ctx context.Context, tx *pg.Tx, condition string, args ...any) (names []string, err error) {
 	rows, err := tx.Query(ctx, `
-		WITH named AS (SELECT id FROM api_key WHERE `+condition+`),
-			all_keys AS (SELECT id FROM named UNION SELECT k.id FROM api_key k JOIN named n ON k.made_with = n.id)
+		WITH RECURSIVE all_keys AS (SELECT id FROM api_key WHERE `+condition+` UNION SELECT k.id FROM api_key k JOIN all_keys a ON k.made_with = a.id)
 		SELECT hash FROM api_key JOIN all_keys USING (id) UNION ALL SELECT hash FROM session_value v JOIN all_keys a ON v.key_id = a.id`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("find the entries of keys: %w", err)

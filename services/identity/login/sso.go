@@ -113,7 +113,8 @@ func (s *Links) Routes() []rest.Route {
 			Summary: "Create a link that signs in to the panel",
 			Writes:  true,
 			Doc: "The link works once, within a minute, as long as the calling key is valid. It signs in the key's owner or, with " +
-				"owner, an account that the caller may act for. Browsers are redirected to the link.",
+				"owner, an account that the caller may act for. An acting session's link signs in the account that it acts for, for the " +
+				"same maker, and that session ends with it. Browsers are redirected to the link.",
 			Do: s.makeLink,
 		},
 		rest.Mutation[exchangeRequest, keys.APIKey]{
@@ -137,15 +138,15 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 		return link, err
 	}
 	call := principal.FromContext(ctx).Principal
-	if call.Acting {
-		return link, access.ErrActing()
-	}
 	owner := call.Owner
 	if q.Owner != "" {
 		owner, _ = principal.ParseOwner(q.Owner)
 	}
-	var own person.Person // a client's own link claims the account
-	if owner == call.Owner && owner.Type == principal.Client {
+	if call.Acting && owner != call.Owner {
+		return link, problem.New(problem.Forbidden, "An acting session can create links only for its own account, %s.", call.Owner.URL())
+	}
+	var own person.Person // a client's own link claims the account, unless somebody acts for it
+	if owner == call.Owner && owner.Type == principal.Client && !call.Acting {
 		if own, err = s.People.Get(ctx, owner); err != nil {
 			return link, err
 		}
@@ -153,7 +154,10 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 	code := keys.NewToken()
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the use of the link is recorded")
-		c, err := access.LockCaller(ctx, tx)
+		if err := access.Lock(ctx, tx); err != nil {
+			return err
+		}
+		c, err := access.ReadCaller(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -173,7 +177,8 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 	return link, err
 }
 
-// storeCode stores a code that signs in to an account, and sets expiresAt.
+// storeCode stores a code that signs in to an account, and sets expiresAt. The code of an acting session passes on the actor, and
+// the version of the credentials that the session ends with.
 func storeCode(
 	ctx context.Context,
 	tx *pg.Tx,
@@ -201,12 +206,15 @@ func storeCode(
 		ctx,
 		`
 		INSERT INTO sso_code (hash, owner_type, owner_id, key_id, actor_type, actor_id, actor_name, bound, credentials, expires_at)
-		VALUES (@hash, @owner_type, @owner_id, @key_id, @actor_type, @actor_id, @actor_name, @bound, @credentials,
-			least(now() + @ttl, @latest::timestamptz))
+		SELECT @hash, @owner_type, @owner_id, k.id, coalesce(k.actor_type, k.owner_type), coalesce(k.actor_id, k.owner_id),
+			CASE WHEN k.actor_id IS NULL THEN @name ELSE coalesce(s.actor_name, '') END, @bound,
+			CASE WHEN k.actor_id IS NULL THEN @credentials::bigint ELSE coalesce(k.credentials, 0) END, least(now() + @ttl, @latest::timestamptz)
+		FROM api_key k LEFT JOIN session_view s ON s.id = k.id
+		WHERE k.id = @key_id
 		RETURNING expires_at`,
 		pgx.StrictNamedArgs{
 			"hash": hash[:], "owner_type": owner.Type, "owner_id": owner.ID, "key_id": c.KeyID,
-			"actor_type": c.Owner.Type, "actor_id": c.Owner.ID, "actor_name": principal.FromContext(ctx).Principal.Name,
+			"name":  principal.FromContext(ctx).Principal.Name,
 			"bound": access.BoundNames(c.Bound), "credentials": version, "ttl": session.LinkTTL, "latest": latest,
 		},
 	).Scan(&expiresAt.Time)
@@ -232,8 +240,9 @@ func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchangeRequest
 	var boundNames *[]string
 	var latest *rest.Timestamp
 	err = tx.QueryRow(ctx, `
-		DELETE FROM sso_code c USING api_key k LEFT JOIN admin a ON a.id = k.admin_id
-		WHERE c.hash = $1 AND c.expires_at > clock_timestamp() AND k.id = c.key_id AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()) AND a.disabled IS NOT TRUE
+		DELETE FROM sso_code c USING api_key k
+		WHERE c.hash = $1 AND c.expires_at > clock_timestamp() AND k.id = c.key_id AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+			AND NOT EXISTS (SELECT FROM admin a WHERE c.actor_type = 'admin' AND a.id = c.actor_id AND a.disabled)
 		RETURNING c.owner_type, c.owner_id, c.actor_type, c.actor_id, c.key_id, c.actor_name, c.bound, c.credentials, k.expires_at`, hash[:]).
 		Scan(&owner.Type, &owner.ID, &actor.Type, &actor.ID, &key, &name, &boundNames, &version, &latest)
 	if errors.Is(err, pgx.ErrNoRows) {

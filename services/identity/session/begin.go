@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/keys"
@@ -99,7 +100,8 @@ func (s *Service) sessionTTL() time.Duration {
 	return time.Duration(settings.SessionDuration.In(s.Settings.Values())) * time.Minute
 }
 
-// endOldest ends the session that expires first if the account has maxSessions of this kind.
+// endOldest ends the session that expires first if the account has maxSessions of this kind. It refuses the new session if it would
+// end the session that the new one was made with.
 func (s *Service) endOldest(ctx context.Context, tx *pg.Tx, o Options) error {
 	ended, err := keys.End(
 		ctx,
@@ -110,8 +112,21 @@ func (s *Service) endOldest(ctx context.Context, tx *pg.Tx, o Options) error {
 		o.Kind,
 		maxSessions-1,
 	)
-	if len(ended) > 0 {
-		keys.Revoke(tx, s.Entries, ended...)
+	if err != nil || len(ended) == 0 {
+		return err
+	}
+	keys.Revoke(tx, s.Entries, ended...)
+	if o.ParentKey == nil {
+		return nil
+	}
+	var hasParent bool
+	err = tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM api_key WHERE id = $1)", *o.ParentKey).Scan(&hasParent)
+	if err == nil && !hasParent {
+		err = problem.New(
+			problem.Conflict,
+			"The account has %d acting sessions, and the session that made the code ends first. Begin another one, and make a new code.",
+			maxSessions,
+		)
 	}
 	return err
 }
