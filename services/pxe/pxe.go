@@ -139,8 +139,9 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 			nameConsumer(s.installs.Clients.Consumer(), "clients"),
 			s.profiles.EmailTemplates.Consumer(),
 		},
-		Checks: s.store.Checks(),
-		Jobs:   []service.Job{s.syncs.Job(), s.isos.ImportJob},
+		Checks:  s.store.Checks(),
+		Metrics: metrics(s.db),
+		Jobs:    []service.Job{s.syncs.Job(), s.isos.ImportJob},
 		Tasks: []service.Task{
 			service.Every(sweepInterval, "store-sweep", s.sweep),
 			{Name: "settings-sync", Run: s.settings.Follow},

@@ -82,16 +82,17 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	existing := metricsOf(t, o)
 	for _, elsewhere := range []string{
 		"pkg/runtime/process/certificate.go", "pkg/postgres/pool/pool.go", "pkg/runtime/host/host.go", "pkg/jobs/runner.go",
-	} { // metrics that appear only after an event
+		"services/pxe/metrics.go", "services/pxe/siteagent/share/refusals.go",
+	} { // metrics that appear only after an event, or in a site agent
 		text, err := os.ReadFile("../../../" + elsewhere)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?:Name: |Gauge\([a-z.]+, )"(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
+		for _, found := range regexp.MustCompile(`(?:Name: +|Gauge\([a-z.]+, )"(ironplane_[a-z_]+)"`).FindAllSubmatch(text, -1) {
 			existing += "\n" + string(found[1]) + " "
 		}
 	}
-	for _, file := range []string{"alerts.yml", "grafana.json"} {
+	for _, file := range []string{"alerts.yml", "grafana.json", "grafana-sites.json"} {
 		text, err := os.ReadFile(monitoring + file)
 		if err != nil {
 			t.Fatal(err)

@@ -145,7 +145,7 @@ func (s *Installs) failIfUnchanged(ctx context.Context, m pushedMachine, reason 
 		if err != nil {
 			return fmt.Errorf("lock install %d: %w", m.ID, err)
 		}
-		return s.setStatus(ctx, tx, m.ID, Failed, sanitize(reason, maxErrorLength))
+		return s.setStatus(ctx, tx, m.ID, Failed, siteagent.Sanitize(reason, maxErrorLength))
 	})
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jackc/pgx/v5"
 
@@ -141,40 +139,26 @@ func storeDiscovery(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Ti
 
 // sanitizeReport limits the texts of a report, because agents are not trusted.
 func sanitizeReport(r siteagent.Report) siteagent.Report {
-	r.MAC, r.Address, r.Event, r.Response = sanitize(
+	r.MAC, r.Address, r.Event, r.Response = siteagent.Sanitize(
 		r.MAC,
 		maxTextLength,
-	), sanitize(
+	), siteagent.Sanitize(
 		r.Address,
 		maxTextLength,
-	), sanitize(
+	), siteagent.Sanitize(
 		r.Event,
 		maxTextLength,
-	), sanitize(
+	), siteagent.Sanitize(
 		r.Response,
 		maxTextLength,
 	)
-	r.Step, r.Error = sanitize(r.Step, maxTextLength), sanitize(r.Error, maxErrorLength)
+	r.Step, r.Error = siteagent.Sanitize(r.Step, maxTextLength), siteagent.Sanitize(r.Error, maxErrorLength)
 	facts := map[string]string{}
 	for name, value := range r.Facts {
 		if len(facts) < maxFacts {
-			facts[sanitize(name, maxTextLength)] = sanitize(value, maxTextLength)
+			facts[siteagent.Sanitize(name, maxTextLength)] = siteagent.Sanitize(value, maxTextLength)
 		}
 	}
 	r.Facts = facts
 	return r
-}
-
-// sanitize replaces control characters and invalid UTF-8, and cuts the text to maxLength characters.
-func sanitize(text string, maxLength int) string {
-	text = strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return ' '
-		}
-		return c
-	}, strings.ToValidUTF8(text, "?"))
-	if characters := []rune(text); len(characters) > maxLength {
-		text = string(characters[:maxLength])
-	}
-	return text
 }

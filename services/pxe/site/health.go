@@ -18,8 +18,8 @@ import (
 
 // AgentHealth is the health of an agent.
 type AgentHealth struct {
-	Status     string          `json:"status" enum:"unknown,ok,degraded,failing" doc:"ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached; unknown: the agent has not answered yet."`
-	Error      *string         `json:"error,omitempty" doc:"Why the agent cannot be reached."`
+	Status     string          `json:"status" enum:"unknown,ok,degraded,failing" doc:"ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached, its disk is full, or it says that it cannot work; unknown: the agent has not answered yet."`
+	Error      *string         `json:"error,omitempty" doc:"Why the agent is failing."`
 	Version    *string         `json:"version,omitempty" doc:"The version of the agent."`
 	FreeBytes  *int64          `json:"free_bytes,omitempty" doc:"The free bytes on the disk with the agent's files."`
 	TotalBytes *int64          `json:"total_bytes,omitempty" doc:"The size in bytes of the disk with the agent's files."`
@@ -42,12 +42,16 @@ const (
 	maxConcurrentPolls = 100
 	// maxReports is how many reports of an agent are kept.
 	maxReports = 10
+	// maxProblems is how many problems of an agent are stored.
+	maxProblems = 10
+	// maxTextLength is how many characters of one of an agent's texts are stored.
+	maxTextLength = 1000
 )
 
 // LoadHealth reads the health of a server's agent. The status is "unknown" if the agent was never polled.
 func LoadHealth(ctx context.Context, q pg.Querier, kind Kind, id int64) (*AgentHealth, error) {
 	h := AgentHealth{Status: "unknown", Reports: []string{}}
-	err := q.QueryRow(ctx, "SELECT status, error, version, free_bytes, total_bytes, started_at, seen_at, reports "+
+	err := q.QueryRow(ctx, "SELECT status, failure, version, free_bytes, total_bytes, started_at, seen_at, reports "+
 		"FROM site_agent JOIN site_agent_health USING (kind, id) WHERE kind = $1 AND id = $2", kind, id).
 		Scan(&h.Status, &h.Error, &h.Version, &h.FreeBytes, &h.TotalBytes, &h.StartedAt, &h.SeenAt, &h.Reports)
 	if err != nil && !isNotFound(err) {
@@ -265,7 +269,7 @@ func (a *Agents) storeFeed(ctx context.Context, target pollTarget, feed siteagen
 			UPDATE site_agent SET error = NULL, seen_at = now(), version = @version,
 				free_bytes = @free_bytes, total_bytes = @total_bytes, started_at = @started_at,
 				history = @history, number = @number::bigint, reports = (@reports::text[] || reports)[1:@max_reports],
-				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url, dhcp = @dhcp,
+				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url, dhcp = @dhcp, problems = @problems,
 				heard_at = CASE WHEN @number::bigint >= @last::bigint THEN now() ELSE heard_at END
 			WHERE kind = @kind AND id = @id`,
 			pgx.StrictNamedArgs{
@@ -274,6 +278,7 @@ func (a *Agents) storeFeed(ctx context.Context, target pollTarget, feed siteagen
 				"history": next.History, "number": next.Number, "last": feed.Last,
 				"reports": reports, "max_reports": maxReports,
 				"machines_url": health.MachinesURL, "machines_ipv6_url": health.MachinesIPv6URL, "dhcp": health.DHCP,
+				"problems": health.Problems,
 			},
 		)
 		if err != nil {
@@ -314,7 +319,28 @@ func fetchFeed(ctx context.Context, agent *Agent, target pollTarget) (feed sitea
 	if feed, err = agent.GetFeed(ctx, target.Number); err == nil && feed.History != target.History && target.Number > 0 {
 		feed, err = agent.GetFeed(ctx, 0)
 	}
-	return feed, err
+	return sanitize(feed), err
+}
+
+// sanitize limits the texts of a feed about the agent itself, because agents are not trusted.
+func sanitize(feed siteagent.Feed) siteagent.Feed {
+	feed.History = siteagent.Sanitize(feed.History, maxTextLength)
+	h := &feed.Health
+	for _, text := range []*string{&h.Version, &h.MachinesURL, &h.MachinesIPv6URL} {
+		*text = siteagent.Sanitize(*text, maxTextLength)
+	}
+	if h.DHCP != nil {
+		h.DHCP.Mode = siteagent.DHCPMode(siteagent.Sanitize(string(h.DHCP.Mode), maxTextLength))
+	}
+	problems := make([]string, min(len(h.Problems), maxProblems))
+	for i := range problems {
+		problems[i] = siteagent.Sanitize(h.Problems[i], maxTextLength)
+	}
+	h.Problems = problems
+	for i := range feed.Entries {
+		feed.Entries[i].Text = siteagent.Sanitize(feed.Entries[i].Text, maxTextLength)
+	}
+	return feed
 }
 
 // update executes a statement in a unit of work of its own.

@@ -82,7 +82,13 @@ type Health struct {
 	MachinesIPv6URL string `json:"machines_ipv6_url,omitempty"`
 	// DHCP is nil for an agent of an earlier version, which does not report it.
 	DHCP *DHCPHealth `json:"dhcp,omitempty"`
+	// Problems are sentences on what keeps the agent from working. An agent of an earlier version reports none.
+	Problems []string `json:"problems,omitempty"`
 }
+
+// MinFreeBytes is how much of its disk an agent needs. With less the disk counts as full. The view site_agent_health has the number,
+// too.
+const MinFreeBytes = 64 << 20
 
 // DHCPHealth describes what an agent offers to machines that boot.
 type DHCPHealth struct {
