@@ -2106,7 +2106,7 @@ type Admin struct {
 
 // AgentHealth defines model for AgentHealth.
 type AgentHealth struct {
-	// Error Why the agent cannot be reached.
+	// Error Why the agent is failing.
 	Error *string `json:"error,omitempty"`
 
 	// FreeBytes The free bytes on the disk with the agent's files.
@@ -2117,7 +2117,7 @@ type AgentHealth struct {
 	SeenAt    *Timestamp `json:"seen_at,omitempty"`
 	StartedAt *Timestamp `json:"started_at,omitempty"`
 
-	// Status ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached; unknown: the agent has not answered yet.
+	// Status ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached, its disk is full, or it says that it cannot work; unknown: the agent has not answered yet.
 	Status AgentHealthStatus `json:"status"`
 
 	// TotalBytes The size in bytes of the disk with the agent's files.
@@ -2127,7 +2127,7 @@ type AgentHealth struct {
 	Version *string `json:"version,omitempty"`
 }
 
-// AgentHealthStatus ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached; unknown: the agent has not answered yet.
+// AgentHealthStatus ok; degraded: less than 5 % of the disk is free; failing: the agent cannot be reached, its disk is full, or it says that it cannot work; unknown: the agent has not answered yet.
 type AgentHealthStatus string
 
 // AllocateIPEntitiesBody defines model for AllocateIPEntitiesBody.

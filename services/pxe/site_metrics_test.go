@@ -62,10 +62,10 @@ func TestHealthOfFullDisk(t *testing.T) {
 		{map[string]any{"free_bytes": 50 << 30, "total_bytes": 100 << 30}, "ok", ""},
 		{map[string]any{"free_bytes": 4 << 30, "total_bytes": 100 << 30}, "degraded", ""},
 		{map[string]any{"free_bytes": siteagent.MinFreeBytes, "total_bytes": 100 << 30}, "degraded", ""},
-		{map[string]any{"free_bytes": siteagent.MinFreeBytes - 1, "total_bytes": 100 << 30}, "failing", "The disk is full: 67 MB are free."},
+		{map[string]any{"free_bytes": siteagent.MinFreeBytes - 1, "total_bytes": 100 << 30}, "failing", "the disk is full: 67 MB are free"},
 		{
-			map[string]any{"free_bytes": 50 << 30, "total_bytes": 100 << 30, "problems": []string{"One problem.", "Another problem."}},
-			"failing", "One problem. Another problem.",
+			map[string]any{"free_bytes": 50 << 30, "total_bytes": 100 << 30, "problems": []string{"one problem", "another problem"}},
+			"failing", "one problem; another problem",
 		},
 		{
 			map[string]any{"free_bytes": 50 << 30, "total_bytes": 100 << 30, "problems": []string{"A\x00B"}, "version": "\x00"},
@@ -137,7 +137,7 @@ func TestMetricsOfSites(t *testing.T) {
 	s.sync(f)
 	s.awaitSync(f, "it is filled", done)
 	awaitMetrics(t, s.RunningService, read, `ironplane_file_syncs{service="pxe",status="done"} 1`+"\n")
-	reported.Store(&map[string]any{"problems": []string{"One problem."}})
+	reported.Store(&map[string]any{"problems": []string{"one problem"}})
 	awaitMetrics(t, s.RunningService, read, of("ironplane_site_agent_failing")+"1\n", of("ironplane_site_agent_up")+"1\n")
 	f.server.Close()
 	awaitMetrics(t, s.RunningService, read,
@@ -172,13 +172,13 @@ func TestMetricsOfInstalls(t *testing.T) {
 	read := metricsOf(b.RunningService)
 	awaitMetrics(t, b.RunningService, read,
 		`ironplane_installs{service="pxe",status="waiting"} 0`+"\n", `ironplane_installs_oldest_waiting_seconds{service="pxe"} 0`+"\n")
-	waiting, gone := b.install(""), b.install("")
+	waiting, cancelled := b.install(""), b.install("")
 	awaitMetrics(t, b.RunningService, read, `ironplane_installs{service="pxe",status="waiting"} 2`+"\n")
-	b.Do("POST", path("/pxe/install/%d/cancel", gone.id), nil).Want(200)
+	b.Do("POST", path("/pxe/install/%d/cancel", cancelled.id), nil).Want(200)
 	awaitMetrics(t, b.RunningService, read,
 		`ironplane_installs{service="pxe",status="waiting"} 1`+"\n", `ironplane_installs{service="pxe",status="cancelled"} 1`+"\n")
 	testkit.Execute(t, b.DB, "UPDATE install SET stage_at = now() - interval '2 hours' WHERE id = $1", waiting.id)
 	awaitMetrics(t, b.RunningService, read, `ironplane_installs_oldest_waiting_seconds{service="pxe"} 720`)
-	testkit.Execute(t, b.DB, "UPDATE install SET finished_at = now() - interval '2 days' WHERE id = $1", gone.id)
+	testkit.Execute(t, b.DB, "UPDATE install SET finished_at = now() - interval '2 days' WHERE id = $1", cancelled.id)
 	awaitMetrics(t, b.RunningService, read, `ironplane_installs{service="pxe",status="cancelled"} 0`+"\n")
 }

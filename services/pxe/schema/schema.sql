@@ -368,6 +368,7 @@ CREATE TABLE site_agent (
 	pushed_at timestamp with time zone NOT NULL DEFAULT '-infinity'::timestamp with time zone,
 	machines_ipv6_url text NOT NULL DEFAULT '',
 	dhcp jsonb,
+	problems text[] NOT NULL DEFAULT '{}'[],
 	CONSTRAINT site_agent_pkey PRIMARY KEY (kind, id)
 );
 CREATE INDEX site_agent_due ON site_agent (asked_at);
@@ -551,3 +552,4 @@ CREATE TABLE stored_prefix (
 --	kind text
 --	id bigint
 --	status text
+--	failure text

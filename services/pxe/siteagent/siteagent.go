@@ -82,7 +82,7 @@ type Health struct {
 	MachinesIPv6URL string `json:"machines_ipv6_url,omitempty"`
 	// DHCP is nil for an agent of an earlier version, which does not report it.
 	DHCP *DHCPHealth `json:"dhcp,omitempty"`
-	// Problems are sentences on what keeps the agent from working. An agent of an earlier version reports none.
+	// Problems are texts on what keeps the agent from working. An agent of an earlier version reports none.
 	Problems []string `json:"problems,omitempty"`
 }
 

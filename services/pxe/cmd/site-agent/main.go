@@ -173,6 +173,9 @@ func (c *config) serveAll(ctx context.Context, a *agent.Agent, files *tree.Tree,
 		cancel(err)
 		return errors.Join(err, listener.Close())
 	}
+	checks := c.readyChecks()
+	operations.Check(checks...)
+	working.Go(func() { reportProblems(ctx, a, checks) })
 	err = operations.Serve(ctx, listener, a.Handler(), func() {})
 	cancel(err)
 	working.Wait()

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -41,6 +42,8 @@ type Agent struct {
 	// bodyTimeout is how long a request's body may take to arrive. A file that the control plane sends has no such limit.
 	bodyTimeout  time.Duration
 	loginTimeout time.Duration // for SFTP
+
+	problems atomic.Pointer[[]string]
 
 	mu       sync.Mutex
 	grants   map[[sha256.Size]byte]time.Time // expiry by the SHA-256 of the token
@@ -90,6 +93,9 @@ func (a *Agent) Machines() *machine.Machines { return a.machines }
 
 // Refusals returns what counts the refusals of all limits. It is a collector of metrics.
 func (a *Agent) Refusals() *share.Refusals { return a.refusals }
+
+// SetProblems sets the texts on what keeps the agent from working, for its health.
+func (a *Agent) SetProblems(problems []string) { a.problems.Store(&problems) }
 
 // record appends a text for people to the feed.
 func (a *Agent) record(kind, text string) error {
@@ -162,12 +168,16 @@ func (a *Agent) addGrant(sum [sha256.Size]byte, until time.Time) bool {
 	return true
 }
 
-// health returns the agent's version, free space and URLs.
+// health returns the agent's version, free space, URLs and problems.
 func (a *Agent) health() (siteagent.Health, error) {
 	free, total, err := a.tree.Space()
 	var dhcp siteagent.DHCPHealth
 	if a.machines.DHCP != nil {
 		dhcp = a.machines.DHCP()
+	}
+	var problems []string
+	if set := a.problems.Load(); set != nil {
+		problems = *set
 	}
 	return siteagent.Health{
 		Version:         a.version,
@@ -177,6 +187,7 @@ func (a *Agent) health() (siteagent.Health, error) {
 		MachinesURL:     a.machines.URL,
 		MachinesIPv6URL: a.machines.IPv6URL,
 		DHCP:            &dhcp,
+		Problems:        problems,
 	}, err
 }
 
