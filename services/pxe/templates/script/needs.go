@@ -16,55 +16,64 @@ func FindRequired(source string) []string {
 	if _, err := tree.Parse(source, "", "", map[string]*parse.Tree{}); err != nil {
 		return nil // a template that cannot be parsed has its own error
 	}
-	f := requiredFinder{required: map[string]bool{}}
-	f.list(tree.Root, nil)
+	f := requiredFinder{required: map[string]bool{}, known: map[string]int{}}
+	f.list(tree.Root)
 	return slices.Sorted(maps.Keys(f.required))
 }
 
 // requiredFinder collects the variables that a template uses without a default.
-type requiredFinder struct{ required map[string]bool }
+type requiredFinder struct {
+	required map[string]bool
+	known    map[string]int // how many of the conditions around the present node ask for a variable
+}
 
-// list reads nodes. known are the variables that exist there.
-func (f *requiredFinder) list(nodes *parse.ListNode, known []string) {
+func (f *requiredFinder) list(nodes *parse.ListNode) {
 	if nodes == nil {
 		return
 	}
 	for _, node := range nodes.Nodes {
 		switch n := node.(type) {
 		case *parse.ActionNode:
-			f.pipe(n.Pipe, known, len(n.Pipe.Decl) > 0)
+			f.pipe(nil, n.Pipe, len(n.Pipe.Decl) > 0)
 		case *parse.IfNode:
-			f.branch(&n.BranchNode, known)
+			f.branch(&n.BranchNode)
 		case *parse.WithNode:
-			f.branch(&n.BranchNode, known)
+			f.branch(&n.BranchNode)
 		case *parse.RangeNode:
-			f.branch(&n.BranchNode, known)
+			f.branch(&n.BranchNode)
 		}
 	}
 }
 
 // branch reads a block. The variables of its condition exist within its list.
-func (f *requiredFinder) branch(n *parse.BranchNode, known []string) {
-	asked := f.pipe(n.Pipe, known, true)
-	f.list(n.List, slices.Concat(known, asked))
-	f.list(n.ElseList, known)
+func (f *requiredFinder) branch(n *parse.BranchNode) {
+	asked := f.pipe(nil, n.Pipe, true)
+	for _, name := range asked {
+		f.known[name]++
+	}
+	f.list(n.List)
+	for _, name := range asked {
+		f.known[name]--
+	}
+	f.list(n.ElseList)
 }
 
-// pipe reads a pipeline and returns the variables in it. They are required unless the pipeline is optional, or has a default.
-func (f *requiredFinder) pipe(p *parse.PipeNode, known []string, optional bool) (asked []string) {
+// pipe reads a pipeline and appends the variables in it to asked. They are required unless the pipeline is optional, or has a
+// default.
+func (f *requiredFinder) pipe(asked []string, p *parse.PipeNode, optional bool) []string {
 	for _, command := range p.Cmds {
 		optional = optional || isCall(command, "default")
 	}
 	for _, command := range p.Cmds {
 		if name, ok := valueName(command); ok {
 			asked = append(asked, name)
-			if !optional && !slices.Contains(known, name) {
+			if !optional && f.known[name] == 0 {
 				f.required[name] = true
 			}
 		}
 		for _, argument := range command.Args {
 			if inner, ok := argument.(*parse.PipeNode); ok {
-				asked = append(asked, f.pipe(inner, known, optional)...)
+				asked = f.pipe(asked, inner, optional)
 			}
 		}
 	}
@@ -94,16 +103,21 @@ var (
 	iPXELoad     = regexp.MustCompile(`^(kernel|initrd|module|chain|imgfetch|imgload|imgselect|imgexec|boot)\s`)
 )
 
+// maxExpanded is how many bytes the variables of a boot script can add to it. A variable may double itself on each line.
+const maxExpanded = 1 << 20
+
 // FindFiles returns the paths of the files that a rendered boot script loads from the file server with this base URL. It skips
 // addresses with settings of the firmware, and those that the script has an alternative for.
 func FindFiles(bootScript, base string) (paths []string) {
-	variables := map[string]string{}
+	variables, left := map[string]string{}, maxExpanded
 	expand := func(text string) string {
 		return iPXEVariable.ReplaceAllStringFunc(text, func(reference string) string {
-			if value, ok := variables[reference[2:len(reference)-1]]; ok {
-				return value
+			value, ok := variables[reference[2:len(reference)-1]]
+			if !ok || len(value) > left {
+				return reference
 			}
-			return reference
+			left -= len(value)
+			return value
 		})
 	}
 	for line := range strings.Lines(bootScript) {

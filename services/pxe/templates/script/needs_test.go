@@ -1,7 +1,9 @@
 package script_test
 
 import (
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
@@ -39,6 +41,32 @@ func TestFindFiles(t *testing.T) {
 	} {
 		if got := script.FindFiles(source, base); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", source, got, want)
+		}
+	}
+}
+
+// What a template needs is found in about as much memory as the template has, so that its author cannot use up the process's.
+func TestNeedsAreFoundInLittleMemory(t *testing.T) {
+	const maxSize, maxAllocated = 256 << 10, 100 << 20
+	nested := func(begin string) string {
+		n := maxSize / len(begin+"{{end}}")
+		return strings.Repeat(begin, n) + strings.Repeat("{{end}}", n)
+	}
+	for name, find := range map[string]func(){
+		"nested conditions": func() { script.FindRequired(nested(`{{if value "" $.Variables}}`)) },
+		"variables that double themselves": func() {
+			script.FindFiles("set a x\n"+strings.Repeat("set a ${a}${a}\n", 26), "http://files")
+		},
+		"long variables": func() {
+			script.FindFiles("set a "+strings.Repeat("x", maxSize/2)+"\n"+strings.Repeat("kernel ${a}\n", maxSize/24), "http://files")
+		},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		find()
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > maxAllocated {
+			t.Errorf("%s: got %d MiB allocated, want at most %d", name, got>>20, maxAllocated>>20)
 		}
 	}
 }
