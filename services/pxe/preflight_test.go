@@ -2,6 +2,8 @@ package pxe_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -169,4 +171,62 @@ func TestForcedInstall(t *testing.T) {
 	b.Do("POST", "/pxe/install?force=client_mismatch", foreign).
 		WantDetail(problem.BadRequest, `The query is invalid: force cannot be "client_mismatch": there is agent_unreachable, file_missing, `+
 			`no_bootloader, no_dhcp, no_login, variable_missing.`)
+}
+
+const somePassword = `, "password": "a long walk in the rain"`
+
+// No agent has a file whose path is invalid, so an install that loads one is refused.
+func TestPreflightOfInvalidPaths(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	for n, name := range []string{`a{{"\x00"}}`, `a{{"\xff"}}`, "a//b", "../a", strings.Repeat("a", 300)} {
+		text := "#!ipxe\nkernel {{.URL.Files}}/" + name + "\n"
+		script := b.create("/pxe/boot-script", map[string]any{"name": fmt.Sprint("boot ", n), "body": text})
+		b.Do("PATCH", path("/pxe/profile/%d", b.profile), map[string]any{"boot_script": script}).Want(200)
+		b.Do("POST", "/pxe/install", b.machineBody(0, somePassword)).WantErrors("/profile", "file_missing")
+	}
+}
+
+// What an agent says about files that nobody asked for has no effect.
+func TestPreflightOfALyingAgent(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	lying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/missing" {
+			_, _ = w.Write([]byte(testkit.JSON(siteagent.Missing{Paths: []string{"\x00", "never/asked"}})))
+			return
+		}
+		b.agent.Agent.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(lying.Close)
+	host, port, _ := strings.Cut(strings.TrimPrefix(lying.URL, "http://"), ":")
+	for _, server := range []string{path("/pxe/dhcp/%d", b.dhcp), path("/pxe/file/%d", b.fileServer)} {
+		b.Do("PATCH", server, map[string]any{"host": host, "port": port, "api_key": agentKey}).Want(200)
+	}
+	b.Do("POST", "/pxe/install", b.machineBody(0, somePassword)).Want(200)
+}
+
+// An install is refused if its client loses the IP entity after the preflight.
+func TestInstallWhileTheEntityChangesHands(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	more := fmt.Sprintf(`%s, "client": %d`, somePassword, b.client)
+	takeOver := func() {
+		m := target{address: fmt.Sprintf("10.1.0.%d", b.macs+1), entity: int64(b.macs)}
+		b.agent.OnRequest(func(r *http.Request, _ string) {
+			if r.URL.Path == "/v1/missing" { // the preflight has read the owner
+				b.Network.SetMachine(b.entity(m, 6))
+			}
+		})
+	}
+	body := b.machineBody(b.client, more)
+	takeOver()
+	b.Do("POST", "/pxe/install", body).WantErrors("/client", "client_mismatch")
+	b.Do("POST", "/pxe/install", body).WantErrors("/client", "client_mismatch")
+
+	b.agent.OnRequest(func(*http.Request, string) {})
+	ended := b.Do("POST", "/pxe/install", b.machineBody(b.client, more)).Want(200).ID()
+	b.Do("POST", path("/pxe/install/%d/cancel", ended), nil).Want(200)
+	takeOver()
+	b.Do("POST", path("/pxe/install/%d/retry", ended), `{"password": "a long walk in the rain"}`).WantErrors("/client", "client_mismatch")
 }

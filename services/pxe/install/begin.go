@@ -135,13 +135,15 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody, 
 	if err := invalid.Err(); err != nil {
 		return err
 	}
-	if err := s.Entities.Hold(ctx, tx, int64(b.Host.Entity), "/host/entity"); err != nil {
-		return err
-	}
+	var client int64
 	if b.Client != nil {
-		if err := s.Clients.Hold(ctx, tx, int64(*b.Client), "/client"); err != nil {
+		client = int64(*b.Client)
+		if err := s.Clients.Hold(ctx, tx, client, "/client"); err != nil {
 			return err
 		}
+	}
+	if err := s.holdEntity(ctx, tx, int64(b.Host.Entity), client); err != nil {
+		return err
 	}
 	return chooseFileServer(ctx, tx, b)
 }

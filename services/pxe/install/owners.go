@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
@@ -70,9 +71,32 @@ func (e *machineEntity) matches(h *InstallHost) bool {
 	return true
 }
 
+// isFor reports whether the entity is assigned to a client. A network service of an earlier version does not say.
+func (e *machineEntity) isFor(client int64) bool { return e.Owner == nil || e.Owner.ID == client }
+
 // fetchEntity returns an IP entity, or nil if it does not exist.
 func (s *Installs) fetchEntity(ctx context.Context, id int64) (entity *machineEntity, err error) {
 	return entity, s.ask(ctx, "network", "IP entity", fmt.Sprint("/internal/machine-address/", id), &entity)
+}
+
+// holdEntity holds an IP entity until the commit. If the install has a client, it asks again whether the entity is assigned to it:
+// the client may have lost the entity since the preflight, and cannot lose it while it is held.
+func (s *Installs) holdEntity(ctx context.Context, tx *pg.Tx, id, client int64) error {
+	const pointer = "/host/entity"
+	if err := s.Entities.Hold(ctx, tx, id, pointer); err != nil || client == 0 {
+		return err
+	}
+	entity, err := s.fetchEntity(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case entity == nil:
+		return problem.Member(pointer, "not_found", "does not exist")
+	case !entity.isFor(client):
+		return problem.Fields{foreignEntity(id)}.Err()
+	default:
+		return nil
+	}
 }
 
 // fetchClientEmail returns a client's email address, or nil if the client does not exist.

@@ -161,11 +161,18 @@ func (p *preflight) loadAgents(ctx context.Context) error {
 
 // checkOwner adds a reason if the IP entity is not assigned to the install's client.
 func (p *preflight) checkOwner() {
-	client := p.install.Client
-	if client == nil || p.entity.Owner == nil || p.entity.Owner.ID == client.ID {
-		return
+	if client := p.install.Client; client != nil && !p.entity.isFor(client.ID) {
+		p.reasons = append(p.reasons, foreignEntity(p.install.Host.Entity.ID))
 	}
-	p.add("/client", clientMismatch, "does not own IP entity %d: assign the entity to the client first", p.install.Host.Entity.ID)
+}
+
+// foreignEntity returns the reason that the IP entity is not assigned to the client.
+func foreignEntity(entity int64) problem.Field {
+	return problem.Field{
+		Pointer: "/client",
+		Code:    clientMismatch,
+		Message: fmt.Sprintf("does not own IP entity %d: assign the entity to the client first", entity),
+	}
 }
 
 // checkReport adds the reasons in an agent's last report.
@@ -231,9 +238,17 @@ func (p *preflight) checkVariables(needs templates.Needs) {
 }
 
 // checkFiles asks the site's agents for the bootloaders and for the files of the boot script. It skips an agent that does not
-// answer, because the last report already says so.
+// answer, because the last report already says so. No agent can have a file whose path is invalid.
 func (p *preflight) checkFiles(ctx context.Context, files []string) error {
-	ctx, cancel := p.Peers.Limit(ctx, askTimeout)
+	valid := make([]string, 0, len(files))
+	for _, path := range files[:min(len(files), siteagent.MaxMissingPaths)] {
+		if err := siteagent.CheckPath(path); err != nil {
+			p.add("/profile", fileMissing, "needs %.100q, which no file server can have: %s", path, err)
+			continue
+		}
+		valid = append(valid, path)
+	}
+	asking, cancel := p.Peers.Limit(ctx, askTimeout)
 	defer cancel()
 	hasFileServer := slices.ContainsFunc(p.agents, func(a reportedAgent) bool { return a.Kind == site.FileServer })
 	for i := range p.agents {
@@ -242,14 +257,14 @@ func (p *preflight) checkFiles(ctx context.Context, files []string) error {
 			bootloaders := map[string][]string{
 				"bios": {siteagent.BootloaderBIOS}, "uefi": {siteagent.BootloaderUEFI, siteagent.LocalBootUEFI},
 			}[p.install.Host.Firmware]
-			for _, path := range p.findMissing(ctx, a, bootloaders) {
+			for _, path := range p.findMissing(asking, a, bootloaders) {
 				p.add("/host/firmware", noBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
 			}
 		}
 		if a.Kind == site.DHCPServer && hasFileServer {
 			continue
 		}
-		missing := p.findMissing(ctx, a, files[:min(len(files), siteagent.MaxMissingPaths)])
+		missing := p.findMissing(asking, a, valid)
 		for _, path := range missing[:min(len(missing), maxMissingFiles)] {
 			if err := p.addMissingFile(ctx, a, path); err != nil {
 				return err
@@ -259,7 +274,7 @@ func (p *preflight) checkFiles(ctx context.Context, files []string) error {
 	return nil
 }
 
-// findMissing returns the files that an agent lacks, or none if it does not answer.
+// findMissing returns the files that an agent lacks, or none if it does not answer. What it says about other files does not count.
 func (p *preflight) findMissing(ctx context.Context, a *reportedAgent, paths []string) []string {
 	if len(paths) == 0 || a.IsSilent {
 		return nil
@@ -273,7 +288,7 @@ func (p *preflight) findMissing(ctx context.Context, a *reportedAgent, paths []s
 	if err != nil {
 		return nil
 	}
-	return missing
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return !slices.Contains(missing, path) })
 }
 
 // addMissingFile adds the reason that a file server lacks a file, and says how it gets there.

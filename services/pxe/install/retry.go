@@ -76,10 +76,7 @@ func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req retryRequest
 	if err := lockMACs(ctx, tx, before.Host.MACs); err != nil {
 		return before, err
 	}
-	if err := s.checkRetry(ctx, tx, &before.ListedInstall); err != nil {
-		return before, err
-	}
-	if err := req.reasons.Err(); err != nil {
+	if err := s.checkRetry(ctx, tx, &before.ListedInstall, req.reasons); err != nil {
 		return before, err
 	}
 	password := body.Password
@@ -93,8 +90,9 @@ func (s *Installs) retryInstall(ctx context.Context, tx *pg.Tx, req retryRequest
 	return after, s.checkTemplates(ctx, tx, req.ID, password)
 }
 
-// checkRetry checks that the items which an install needs still exist, and holds them until the commit.
-func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
+// checkRetry checks that the items which an install needs still exist, and holds them until the commit. It fails if there are
+// reasons why the install cannot work.
+func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall, reasons problem.Fields) error {
 	var invalid problem.Fields
 	if err := findConflicts(ctx, tx, i.Host.MACs, i.Host.Entity.ID, i.ID, &invalid); err != nil {
 		return err
@@ -121,12 +119,17 @@ func (s *Installs) checkRetry(ctx context.Context, tx *pg.Tx, i *ListedInstall) 
 			return err
 		}
 	}
+	if err := reasons.Err(); err != nil {
+		return err
+	}
+	var client int64
 	if i.Client != nil {
-		if err := s.Clients.Hold(ctx, tx, i.Client.ID, "/client"); err != nil {
+		client = i.Client.ID
+		if err := s.Clients.Hold(ctx, tx, client, "/client"); err != nil {
 			return err
 		}
 	}
-	return s.Entities.Hold(ctx, tx, i.Host.Entity.ID, "/host/entity")
+	return s.holdEntity(ctx, tx, i.Host.Entity.ID, client)
 }
 
 // deleteInstall deletes an install that has ended.
