@@ -148,7 +148,10 @@ func summary(fields []Field) string {
 	for i, f := range fields {
 		names[i] = strings.TrimPrefix(f.Pointer, "/")
 	}
-	return fmt.Sprintf("%d members are invalid: %s.", len(fields), strings.Join(names, ", "))
+	if names = slices.Compact(names); len(names) == 1 {
+		return fmt.Sprintf("%s has %d errors.", names[0], len(fields))
+	}
+	return fmt.Sprintf("%d members are invalid: %s.", len(names), strings.Join(names, ", "))
 }
 
 // Problem is the body of every error (RFC 9457).

@@ -129,6 +129,23 @@ func (b *bootSite) wantReasons(name, body string, want []string) {
 	}
 }
 
+// Every missing file is a reason of its own.
+func TestPreflightOfFiles(t *testing.T) {
+	t.Parallel()
+	b := newBoot(t)
+	script := b.create("/pxe/boot-script", map[string]any{"name": "two files",
+		"body": "#!ipxe\nkernel {{.URL.Files}}/vmlinuz url={{.URL.Files}}/live.iso\nboot\n"})
+	b.Do("PATCH", path("/pxe/profile/%d", b.profile), map[string]any{"boot_script": script}).Want(200)
+	refused := b.Do("POST", "/pxe/install", b.machineBody(0, `, "password": "a long walk in the rain"`))
+	refused.WantErrors("/profile", "file_missing", "/profile", "file_missing")
+	for _, want := range []string{"needs vmlinuz, which file server 1 (files) lacks: put the file there",
+		"lacks: import an ISO into the folder live, and sync it", `"profile has 2 errors."`} {
+		if !strings.Contains(refused.Text, want) {
+			t.Errorf("got %s, want %s in it", refused.Text, want)
+		}
+	}
+}
+
 // A template that uses a variable without a default needs it.
 func TestPreflightOfVariables(t *testing.T) {
 	t.Parallel()

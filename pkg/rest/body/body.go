@@ -157,10 +157,12 @@ func (b *Body[B]) resolve(value *B, invalid problem.Fields) error {
 // asSent returns the errors with the names under which the members were sent.
 func (b *Body[B]) asSent(invalid problem.Fields) (named problem.Fields) {
 	for _, w := range invalid {
-		if i := planFor[B]().fieldAt(w.Pointer); i >= 0 && b.decidedBy[i] != "" {
+		if i := planFor[B]().fieldAt(w.Pointer); i >= 0 && b.decidedBy[i] != "" && b.decidedBy[i] != w.Pointer {
 			w.Pointer = b.decidedBy[i]
+			AddOnce(&named, w) // two members may have been sent as one
+			continue
 		}
-		AddOnce(&named, w)
+		named = append(named, w)
 	}
 	return named
 }

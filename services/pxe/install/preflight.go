@@ -307,8 +307,13 @@ func (p *preflight) addMissingFile(ctx context.Context, a *reportedAgent, path s
 		p.add("/profile", fileMissing, "needs %s, which %s lacks: sync it with POST /pxe/file/%d/child/sync", path, a, *root)
 		return nil
 	}
-	folder, _, _ := strings.Cut(path, "/")
-	p.add("/profile", fileMissing, "needs %s, which %s lacks: import an ISO into the folder %s, or put the file there", path, a, folder)
+	folder, _, isNested := strings.Cut(path, "/")
+	folder, isISO := strings.CutSuffix(folder, ".iso")
+	if folder == "local" || !isNested && !isISO { // a sync leaves local alone
+		p.add("/profile", fileMissing, "needs %s, which %s lacks: put the file there", path, a)
+		return nil
+	}
+	p.add("/profile", fileMissing, "needs %s, which %s lacks: import an ISO into the folder %s, and sync it", path, a, folder)
 	return nil
 }
 
