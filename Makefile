@@ -106,15 +106,15 @@ sites: ## sync 500 files between agents while processes are killed, a disk is fu
 	go test -v -timeout 30m ./deploy/split -run TestSiteAgents -full
 
 .PHONY: netboot
-netboot: ## as root, install machines (QEMU) from a site agent; FULL=1 adds failures, the system in memory, Debian's installer and twenty machines at once
-	$(TEST) -count=1 -timeout 6h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
+netboot: ## as root, install machines (QEMU) from a site agent; FULL=1 adds failures, the system in memory, Debian's installer, twenty machines at once, and Ubuntu's with ISO=…
+	$(if $(ISO),ISO=$(ISO)) $(TEST) -count=1 -timeout 6h -parallel 4 ./deploy/internal/netboot -machines $(if $(FULL),-full)
 
 .PHONY: netboot-setup
 netboot-setup: ## as root, install the tools for make netboot and make machine on Debian or Ubuntu
 	-apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $(NETBOOT_PACKAGES)
 
-NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring
+NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring xorriso
 
 .PHONY: machine
 machine: ## as root, while make run runs, install a machine (QEMU) over the API, and show its console: make machine KEY=ip_…

@@ -69,7 +69,8 @@ func TestSetup(t *testing.T) {
 	}
 	_, installed, _ := strings.Cut(string(makefile), "\nNETBOOT_PACKAGES := ")
 	installed, _, _ = strings.Cut(installed, "\n")
-	for _, one := range slices.Concat(machineTools, memoryTools, []tool{routerIPv6, relayAgent, dhcpServer, debianKeys, sshClient}) {
+	others := []tool{routerIPv6, relayAgent, dhcpServer, debianKeys, sshClient, isoWriter}
+	for _, one := range slices.Concat(machineTools, memoryTools, others) {
 		if !slices.Contains(strings.Fields(installed), one.debianPackage) {
 			t.Errorf("got the packages %s, want %s among them", installed, one.debianPackage)
 		}

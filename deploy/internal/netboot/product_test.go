@@ -47,7 +47,7 @@ func newOperator(t *testing.T) *operator {
 	o.installation = producttest.NewInstallation(
 		t,
 		testkit.Redis(t),
-		service.Settings{AllowedNetworks: o.host, SMTP: "smtp+plain://" + o.mails.Addr, MailFrom: "noreply@example.com"},
+		service.Settings{AllowedNetworks: o.host + " " + isoHost, SMTP: "smtp+plain://" + o.mails.Addr, MailFrom: "noreply@example.com"},
 	)
 	o.product = o.installation.Open(t)
 	o.c = producttest.FirstAdmin(t, o.product)
