@@ -39,7 +39,7 @@ type bootSite struct {
 func newBoot(t *testing.T) *bootSite { return newBootWith(t, service.Tuning{}) }
 
 func newBootWith(t *testing.T, tuning service.Tuning) *bootSite {
-	settings := service.Settings{AllowedNetworks: "127.0.0.1", Tuning: tuning}
+	settings := service.Settings{AllowedNetworks: "127.0.0.1 " + allowedHost, Store: t.TempDir(), Tuning: tuning}
 	s, all := neighbours.Run(t, pxe.Definition, testkit.ServiceOptions{Settings: settings})
 	b := &bootSite{T: t, RunningService: s, All: all, agent: agenttest.NewBootAgent(t, agentKey), group: 1, client: 5}
 	all.Network.SetGroup(b.group, "Berlin")

@@ -219,6 +219,7 @@ func (s *Installs) checkTemplates(ctx context.Context, tx *pg.Tx, id int64, pass
 	_, err = templates.RenderFiles(
 		ctx,
 		tx,
+		nil,
 		i.Profile.ID,
 		i.templateVariables("http://boot.example.net", sample.URL.Files, sample.Client.Email, password, newToken()),
 	)

@@ -204,6 +204,7 @@ func (s *Installs) renderMachine(ctx context.Context, m pushedMachine) (state si
 	state.Files, err = templates.RenderFiles(
 		ctx,
 		s.DB,
+		s.Box,
 		i.Profile.ID,
 		i.templateVariables(at.machines, at.files, at.email, secrets[0], secrets[1]),
 	)

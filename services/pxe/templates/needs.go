@@ -30,6 +30,9 @@ func FindNeeds(ctx context.Context, q pg.Querier, profile int64, v script.Variab
 	if err != nil {
 		return n, fmt.Errorf("read profile %d: %w", profile, err)
 	}
+	if err := addMedia(ctx, q, nil, &p, &v); err != nil {
+		return n, err
+	}
 	all, err := loadTemplates(ctx, q, &p)
 	if err != nil {
 		return n, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
@@ -39,6 +40,9 @@ func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variable
 		return nil, err
 	}
 	v.Profile = script.Profile{ID: p.ID, Name: p.Name}
+	if err := addMedia(ctx, q, nil, &p, &v); err != nil {
+		return nil, err
+	}
 	files, err := loadTemplates(ctx, q, &p)
 	if err != nil {
 		return nil, err
@@ -112,15 +116,18 @@ type Failure string
 
 func (f Failure) Error() string { return string(f) }
 
-// RenderFiles renders all templates of a profile. It fails with a Failure if the profile was deleted, or if a template
-// cannot be rendered.
-func RenderFiles(ctx context.Context, q pg.Querier, profile int64, v script.Variables) (all siteagent.Files, err error) {
+// RenderFiles renders all templates of a profile. box opens the license key of its edition of Windows; without a box, the files
+// have a mark in place of the key. It fails with a Failure if the profile was deleted, or if a template cannot be rendered.
+func RenderFiles(ctx context.Context, q pg.Querier, box *seal.Box, profile int64, v script.Variables) (all siteagent.Files, err error) {
 	p, err := profiles.Get(ctx, q, profile)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return all, Failure("The profile was deleted.")
 	}
 	if err != nil {
 		return all, fmt.Errorf("read profile %d: %w", profile, err)
+	}
+	if err := addMedia(ctx, q, box, &p, &v); err != nil {
+		return all, err
 	}
 	templates, err := loadTemplates(ctx, q, &p)
 	if err != nil {

@@ -22,6 +22,8 @@ type Variables struct {
 	SSHKeys   []string      `example:"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUFGSJFCT8IXStp9iotgQlFRILJ5FVUFVlM3Z2l4gNG ben@example.com" doc:"the public SSH keys that may sign in as root"`
 	Client    Client
 	Profile   Profile
+	ISO       ISO
+	Drivers   []Driver
 	URL       URL
 	Variables []Variable
 }
@@ -90,6 +92,21 @@ type Profile struct {
 	Name string `example:"Debian 13" doc:"the name of the profile"`
 }
 
+// ISO is the ISO of the profile.
+type ISO struct {
+	Folder  string        `example:"windows-server-2022" doc:"the folder of the profile's ISO on file servers, which have the ISO itself as <folder>.iso; empty: the profile has no ISO"`
+	Edition string        `example:"Windows Server 2022 SERVERSTANDARD" doc:"the edition of Windows that the profile installs; empty: none"`
+	HasKey  bool          `doc:"whether the edition has a license key"`
+	Key     secret.String `example:"ABCDE-FGHIJ-KLMNO-PQRST-UVWXY" doc:"the license key of the edition"`
+}
+
+// Driver is a driver of the profile.
+type Driver struct {
+	ID   int64  `doc:"the id of a driver of the profile"`
+	Name string `example:"virtio for Windows" doc:"the name of the driver"`
+	Path string `example:"drivers/1" doc:"the path of the driver on file servers: {{.URL.Files}}/{{.Path}}"`
+}
+
 // URL has the addresses of the machine's files. They contain a token that is valid for this install only.
 type URL struct {
 	Files    string `example:"http://files.fra1.example.net" doc:"the site's file server, or the DHCP server's agent if the IP group has none, without a trailing slash"`
@@ -146,7 +163,7 @@ func NewSample() Variables {
 	v := template.Example(Variables{}).(Variables)
 	v.Host.IPv4 = Family{"192.0.2.10", "192.0.2.0/24", 24, "192.0.2.1"}
 	v.Host.IPv6 = Family{"2001:db8::10", "2001:db8::/64", 64, "2001:db8::1"}
-	v.Profile.ID = 1
+	v.Profile.ID, v.ISO.HasKey, v.Drivers[0].ID = 1, true, 1
 	return v
 }
 
