@@ -3322,7 +3322,12 @@ type CreateProfileBody struct {
 	// Drivers The ids of the drivers, each one of /pxe/driver.
 	Drivers *[]RefBody              `json:"drivers,omitempty"`
 	Email   *CreateProfileBodyEmail `json:"email,omitempty"`
-	Iso     *CreateProfileISOBody   `json:"iso,omitempty"`
+
+	// Experimental Whether nobody has installed a machine with the profile yet.
+	//
+	// Examples: false
+	Experimental *bool                 `json:"experimental,omitempty"`
+	Iso          *CreateProfileISOBody `json:"iso,omitempty"`
 
 	// Name The item's name.
 	//
@@ -4461,6 +4466,9 @@ type ListedProfile struct {
 	// BillingID The item's id in the billing system.
 	BillingID *string `json:"billing_id,omitempty"`
 
+	// Experimental Whether nobody has installed a machine with the profile yet.
+	Experimental bool `json:"experimental"`
+
 	// ID The item's id.
 	//
 	// Examples: 1
@@ -4628,6 +4636,11 @@ type OSReloadProfile struct {
 	// Drivers The drivers for the installer. Left out for clients.
 	Drivers []Ref        `json:"drivers"`
 	Email   ProfileEmail `json:"email"`
+
+	// Experimental Whether nobody has installed a machine with the profile yet.
+	//
+	// Examples: false
+	Experimental bool `json:"experimental"`
 
 	// ID The item's id.
 	//
@@ -6374,6 +6387,11 @@ type UpdateProfileBody struct {
 
 	// Email The email about the result.
 	Email nullable.Nullable[UpdateProfileBodyEmail] `json:"email,omitempty"`
+
+	// Experimental Whether nobody has installed a machine with the profile yet.
+	//
+	// Examples: false
+	Experimental *bool `json:"experimental,omitempty"`
 
 	// Iso The ISO to install from.
 	Iso nullable.Nullable[UpdateProfileISOBody] `json:"iso,omitempty"`
@@ -9008,6 +9026,9 @@ type ListProfilesParams struct {
 
 	// BillingID Only items with this value of billing_id.
 	BillingID *string `form:"billing_id,omitempty" json:"billing_id,omitempty"`
+
+	// Experimental Only items with this value of experimental.
+	Experimental *bool `form:"experimental,omitempty" json:"experimental,omitempty"`
 
 	// Name Only items with this value of name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
@@ -31714,6 +31735,18 @@ func NewListProfilesRequest(server string, params *ListProfilesParams) (*http.Re
 		if params.BillingID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "billing_id", *params.BillingID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Experimental != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "experimental", *params.Experimental, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -27,7 +27,7 @@ func TestProfile(t *testing.T) {
 		"shell": {"after": [%d, {"id": %d}, %[3]d], "during": [%d]}, "time_until_marked_failed": 90}`, boot, preseed, second, first, first)).
 		Want(200)
 	want := fmt.Sprintf(
-		`"name":"Debian","billing_id":"deb","access_client":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"drivers":[],"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
+		`"name":"Debian","billing_id":"deb","access_client":false,"experimental":false,"boot_script":{"id":%d,"name":"boot"},"preseed":{"id":%d,"name":"seed"},"drivers":[],"email":{"template":{"id":7,"name":"finished"}},"shell":{"after":[%d,%d],"during":[%d]},"time_until_marked_failed":90}`,
 		boot,
 		preseed,
 		second,
@@ -43,7 +43,7 @@ func TestProfile(t *testing.T) {
 	}
 	list := c.Do("GET", "/pxe/profile?name=Debian", nil).Want(200).Text
 	if want := fmt.Sprintf(
-		`[{"id":%d,"name":"Debian","billing_id":"deb","access_client":false}]`,
+		`[{"id":%d,"name":"Debian","billing_id":"deb","access_client":false,"experimental":false}]`,
 		whole.ID(),
 	); strings.TrimSpace(
 		strings.ReplaceAll(list, "\n", ""),

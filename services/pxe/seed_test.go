@@ -10,6 +10,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/templates"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -90,6 +92,95 @@ func TestSeeds(t *testing.T) {
 			}
 			if all.String() != string(golden) {
 				t.Errorf("%s: got\n%s\nwant\n%s", path, all.String(), golden)
+			}
+		}
+	}
+}
+
+// The page about profiles has each of them, and says truly whether it is experimental, which files it needs, and which tests boot
+// it. The templates of an experimental profile say so, too.
+func TestProfilesPage(t *testing.T) {
+	t.Parallel()
+	c := newPreviews(t)
+	page, err := os.ReadFile("../../docs/do/profiles.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (.+) \|$`).FindAllStringSubmatch(string(page), -1)[1:] {
+		cells := strings.Split(row[1], " | ")
+		rows[cells[0]] = cells
+	}
+	tests := readNetbootTests(t)
+	profiles := testkit.Decode[[]templates.ListedProfile](c.Do("GET", "/pxe/profile", nil).Want(200))
+	if len(rows) != len(profiles) {
+		t.Errorf("got %d rows, want %d", len(rows), len(profiles))
+	}
+	for _, listed := range profiles {
+		profile := testkit.Decode[templates.OSReloadProfile](c.Do("GET", fmt.Sprint("/pxe/profile/", listed.ID), nil).Want(200))
+		cells := rows[profile.Name]
+		if len(cells) != 6 {
+			t.Errorf("%s: got the cells %q, want 6", profile.Name, cells)
+			continue
+		}
+		if want := map[bool]string{true: "yes", false: "no"}[profile.Experimental]; cells[4] != want {
+			t.Errorf("%s: got experimental %s, want %s", profile.Name, cells[4], want)
+		}
+		named := regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(cells[5], -1)
+		if len(named) == 0 && !profile.Experimental {
+			t.Errorf("%s: got no test, want one that boots it", profile.Name)
+		}
+		for _, test := range named {
+			if source := tests[test[1]]; !strings.Contains(source, `"`+profile.Name+`"`) {
+				t.Errorf("%s: got %s, want the name of a test in a file that boots this profile", profile.Name, test[1])
+			}
+		}
+		wantFilesInCell(t, c, profile, cells[2])
+		for kind, ref := range map[string]*rest.Ref{"boot-script": profile.BootScript, "preseed": profile.Preseed} {
+			if ref == nil {
+				continue
+			}
+			item := c.Do("GET", fmt.Sprintf("/pxe/%s/%d", kind, ref.ID), nil).Want(200).Text
+			if says := strings.Contains(item, `"description":"experimental, `); says != profile.Experimental {
+				t.Errorf("%s: got the %s %s, want a description that says experimental: %v", profile.Name, kind, item, profile.Experimental)
+			}
+		}
+	}
+}
+
+// readNetbootTests returns the source of the file of each test that boots machines.
+func readNetbootTests(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../deploy/internal/netboot/*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %d files (%v), want some", len(files), err)
+	}
+	tests := map[string]string{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(`).FindAllStringSubmatch(string(source), -1) {
+			tests[test[1]] = string(source)
+		}
+	}
+	return tests
+}
+
+// wantFilesInCell tests that a cell names the folder of each file that a profile loads from the file server.
+func wantFilesInCell(t *testing.T, c *testkit.Client, profile templates.OSReloadProfile, cell string) {
+	t.Helper()
+	for _, host := range machines {
+		at := fmt.Sprintf("/pxe/profile/%d/render", profile.ID)
+		rendered := testkit.Decode[install.Rendering](c.Do("POST", at, `{"host": `+host+`}`).Want(200))
+		for _, file := range script.FindFiles(rendered.RenderFiles[0].Text, script.NewSample().URL.Files) {
+			folder := strings.TrimSuffix(strings.Split(file, "/")[0], ".iso")
+			if folder == "local" {
+				folder = strings.Join(strings.Split(file, "/")[:2], "/")
+			}
+			if !strings.Contains(cell, "`"+folder) {
+				t.Errorf("%s: got %s, want the folder %s of %s", profile.Name, cell, folder, file)
 			}
 		}
 	}

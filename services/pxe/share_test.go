@@ -40,7 +40,7 @@ func TestSharedProfile(t *testing.T) {
 		c,
 		"/pxe/profile",
 		fmt.Sprintf(
-			`{"name": "mine", "billing_id": "7", "access_client": true, "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}, "time_until_marked_failed": 5}`,
+			`{"name": "mine", "billing_id": "7", "access_client": true, "boot_script": %d, "preseed": %d, "shell": {"after": [%d, %d], "during": [%[4]d]}, "time_until_marked_failed": 5, "experimental": true}`,
 			boot,
 			preseed,
 			second,
@@ -59,7 +59,7 @@ func TestSharedProfile(t *testing.T) {
 	)
 	if reimported.BootScript.ID != boot || reimported.Preseed.ID != preseed ||
 		fmt.Sprint(reimported.Shell) != fmt.Sprint(templates.ProfileShell{After: []int64{second, first}, During: []int64{first}}) ||
-		*reimported.TimeUntilMarkedFailed != 5 ||
+		*reimported.TimeUntilMarkedFailed != 5 || !reimported.Experimental ||
 		reimported.AccessClient ||
 		reimported.BillingID != nil {
 		t.Errorf("got %+v imported where it is, want it as it was without client access and billing", reimported)

@@ -198,13 +198,14 @@ var (
 	sharedImage image
 )
 
-var (
-	// debianKernel returns a kernel for virtual machines.
-	debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`, "")
-	// debianInstaller returns the installer that boots from the network.
-	debianInstaller = fromDebian("debian-installer-13-netboot-amd64", `
+// debianKernel returns a kernel for virtual machines.
+var debianKernel = fromDebian(`$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" { print $2; exit }')`, "")
+
+// debianInstaller returns a function that unpacks a release's installer, which boots from the network, and returns the folder.
+func debianInstaller(number, suite string) func(testing.TB) string {
+	return fromDebian("debian-installer-"+number+"-netboot-amd64", `
 mkdir lists
-echo "deb [signed-by=`+keyring+`] `+mirror+` trixie main" > sources
+echo "deb [signed-by=`+keyring+`] `+mirror+` `+suite+` main" > sources
 cat > own.conf <<END
 Dir::Etc::SourceList "$PWD/sources";
 Dir::Etc::SourceParts "/dev/null";
@@ -215,7 +216,7 @@ END
 export APT_CONFIG=$PWD/own.conf
 apt-get update -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60
 `)
-)
+}
 
 // fromDebian returns a function that unpacks a Debian package and returns the folder. name is a word of shell.
 // apt-get downloads the package, after the script before has run. The function skips the test if the download

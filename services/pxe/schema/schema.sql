@@ -291,6 +291,7 @@ CREATE TABLE profile (
 	driver_ids bigint[],
 	iso_id bigint,
 	iso_edition text,
+	experimental boolean NOT NULL DEFAULT false,
 	CONSTRAINT profile_pkey PRIMARY KEY (id),
 	CONSTRAINT profile__boot_script FOREIGN KEY (boot_script_id) REFERENCES boot_script(id),
 	CONSTRAINT profile__email__template FOREIGN KEY (email_template_type, email_template_id) REFERENCES ref(type, id),
@@ -547,6 +548,7 @@ CREATE TABLE stored_prefix (
 --	drivers jsonb
 --	time_until_marked_failed integer
 --	search text
+--	experimental boolean
 
 -- VIEW site_agent_health: schema/views/site_agent_health.sql
 --	kind text

@@ -25,6 +25,7 @@ type ListedProfile struct {
 	BillingID    *string     `json:"billing_id,omitempty" db:"billing_id"`
 	AccessClient bool        `json:"access_client" db:"access_client" doc:"Whether clients see the profile."`
 	ISO          *ProfileISO `json:"iso,omitempty" db:"iso_" doc:"The ISO to install from."`
+	Experimental bool        `json:"experimental" db:"experimental" ext:"true" doc:"Whether nobody has installed a machine with the profile yet."`
 }
 
 // ProfileISO is the ISO that a profile installs from.
@@ -61,6 +62,7 @@ type profileBody struct {
 	Name         string         `json:"name" db:"name" required:"create" example:"Debian 13 of ours"`
 	BillingID    *string        `json:"billing_id" db:"billing_id" example:"debian13"`
 	AccessClient bool           `json:"access_client" db:"access_client" example:"false" doc:"Whether clients see the profile."`
+	Experimental bool           `json:"experimental" db:"experimental" ext:"true" example:"false" doc:"Whether nobody has installed a machine with the profile yet."`
 	BootScript   rest.RefID     `json:"boot_script" db:"boot_script_id" alias:"boot_script_id" required:"create" example:"1" doc:"The id of the boot script, one of /pxe/boot-script."`
 	Preseed      *rest.RefID    `json:"preseed" db:"preseed_id" alias:"preseed_id" doc:"The id of the preseed, one of /pxe/preseed."`
 	Drivers      []rest.RefID   `json:"drivers" db:"driver_ids" doc:"The ids of the drivers, each one of /pxe/driver."`
@@ -138,7 +140,8 @@ func (s *Profiles) profiles() []rest.Route {
 		View:    "profile_view",
 		Where:   func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return visibleProfiles(ctx), nil },
 		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name"},
-			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client"}},
+			Filters: map[string]string{"name": "name", "billing_id": "billing_id", "access_client": "access_client",
+				"experimental": "experimental"}},
 	}, rest.Read[rest.Item, OSReloadProfile]{
 		Path:    "/pxe/profile/{profile_id}",
 		Guard:   readGuard,

@@ -27,6 +27,7 @@ type sharedProfile struct {
 	Format                int              `yaml:"ironplane_profile"`
 	Name                  string           `yaml:"name"`
 	TimeUntilMarkedFailed *int32           `yaml:"time_until_marked_failed,omitempty"`
+	Experimental          bool             `yaml:"experimental,omitempty"`
 	BootScript            sharedTemplate   `yaml:"boot_script"`
 	Preseed               *sharedTemplate  `yaml:"preseed,omitempty"`
 	ShellScripts          []sharedTemplate `yaml:"shell_scripts,omitempty"`
@@ -202,7 +203,8 @@ func readProfile(ctx context.Context, q pg.Querier, id int64) (*sharedProfile, e
 	if err != nil {
 		return nil, err
 	}
-	p := &sharedProfile{Format: sharedFormat, Name: profile.Name, TimeUntilMarkedFailed: profile.TimeUntilMarkedFailed}
+	p := &sharedProfile{Format: sharedFormat, Name: profile.Name, TimeUntilMarkedFailed: profile.TimeUntilMarkedFailed,
+		Experimental: profile.Experimental}
 	if of := profile.ISO; of != nil {
 		p.ISO = profileISOBody{ID: (*rest.RefID)(&of.ID), Edition: (*rest.RefOrName)(of.Edition)}
 	}
@@ -254,7 +256,8 @@ func (t *sharedTemplate) read(ctx context.Context, q pg.Querier, table string, i
 // create creates the profile and its templates. With reuse, existing templates with the same name and body are used
 // instead.
 func (p *sharedProfile) create(ctx context.Context, tx *pg.Tx, reuse bool) (profile OSReloadProfile, err error) {
-	body := profileBody{Name: p.Name, Drivers: p.Drivers, ISO: p.ISO, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed}
+	body := profileBody{Name: p.Name, Drivers: p.Drivers, ISO: p.ISO, TimeUntilMarkedFailed: p.TimeUntilMarkedFailed,
+		Experimental: p.Experimental}
 	id, err := p.template(ctx, tx, "boot_script", p.BootScript, reuse)
 	if err != nil {
 		return profile, err

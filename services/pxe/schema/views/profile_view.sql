@@ -3,7 +3,7 @@ SELECT p.id, p.version, p.name, p.billing_id, p.access_client, p.boot_script_id,
 	p.email_template_id, r.name AS email_template_name, coalesce(p.shell_after, '{}') AS shell_after, coalesce(p.shell_during, '{}') AS shell_during,
 	p.iso_id, i.name AS iso_name, p.iso_edition,
 	coalesce(p.driver_ids, '{}') AS driver_ids, (SELECT coalesce(jsonb_agg(jsonb_build_object('id', d.id, 'name', d.name) ORDER BY d.id), '[]') FROM driver d WHERE d.id = ANY (p.driver_ids)) AS drivers,
-	p.time_until_marked_failed, p.search
+	p.time_until_marked_failed, p.search, p.experimental
 FROM profile p
 JOIN boot_script b ON b.id = p.boot_script_id
 LEFT JOIN preseed s ON s.id = p.preseed_id
