@@ -33,8 +33,15 @@ type client struct {
 // call sends one request.
 type call func(context.Context) (*http.Response, error)
 
+// newTransport returns a transport that keeps a connection for each worker.
+func newTransport() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = workers
+	return transport
+}
+
 // newClient returns a client of the API at base, an http or https URL.
-func newClient(base string, key secret.String) (*client, error) {
+func newClient(base string, key secret.String, transport http.RoundTripper) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return nil, fmt.Errorf("parse the API's URL: %w", err)
@@ -42,8 +49,6 @@ func newClient(base string, key secret.String) (*client, error) {
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("the API's URL must have the form http://host or https://host")
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = workers
 	api, err := ironplane.New(base, key.Reveal(), ironplane.WithHTTPClient(&http.Client{
 		Transport: transport,
 		// A redirect would turn a POST into a GET, and could carry the key elsewhere.

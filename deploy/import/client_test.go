@@ -5,30 +5,62 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ironplane "github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
-// testIdleTimeout is short for a server that sends nothing, and long enough for one that responds on a busy machine.
-const testIdleTimeout = 3 * time.Second
+// pipeListener accepts the other ends of the connections that dial returns. Tests on a fake clock have no sockets.
+type pipeListener struct {
+	connections chan net.Conn
+	closed      chan struct{}
+}
+
+func (l *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	l.connections <- far
+	return near, nil
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case connection := <-l.connections:
+		return connection, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.closed); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80} }
 
 // testClient returns a client of a server that handles the nth request with handlers[n], and all later ones with the last.
 func testClient(t *testing.T, handlers ...http.HandlerFunc) (c *client, requests *atomic.Int32) {
 	t.Helper()
 	requests = &atomic.Int32{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := int(requests.Add(1)) - 1
-		handlers[min(n, len(handlers)-1)](w, r)
-	}))
-	t.Cleanup(server.Close)
-	c, err := newClient(server.URL, secret.New("key"))
+	listener := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	server := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			n := int(requests.Add(1)) - 1
+			handlers[min(n, len(handlers)-1)](w, r)
+		})}
+	go func() { _ = server.Serve(listener) }()
+	transport := newTransport()
+	transport.Proxy, transport.DialContext = nil, listener.dial
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+	})
+	c, err := newClient("http://"+listener.Addr().String(), secret.New("key"), transport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,15 +154,21 @@ func TestCreateReportsUnknownOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, requests := testClient(t, test.respond)
-			c.idleTimeout, c.maxRetries = testIdleTimeout, 0
-			err := c.create(t.Context(), c.createGroup, &ironplane.IPGroup{})
-			if err == nil || errors.Is(err, errUnknownOutcome) != test.unknown {
-				t.Errorf("got %v, want an error with unknown outcome = %t", err, test.unknown)
-			}
-			if n := requests.Load(); n != 1 {
-				t.Errorf("got %d requests, want 1", n)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c, requests := testClient(t, test.respond)
+				c.maxRetries = 0
+				began := time.Now()
+				err := c.create(t.Context(), c.createGroup, &ironplane.IPGroup{})
+				if err == nil || errors.Is(err, errUnknownOutcome) != test.unknown {
+					t.Errorf("got %v, want an error with unknown outcome = %t", err, test.unknown)
+				}
+				if elapsed := time.Since(began); elapsed > c.idleTimeout {
+					t.Errorf("got the error after %v, want it after %v", elapsed, c.idleTimeout)
+				}
+				if n := requests.Load(); n != 1 {
+					t.Errorf("got %d requests, want 1", n)
+				}
+			})
 		})
 	}
 
@@ -138,7 +176,7 @@ func TestCreateReportsUnknownOutcomes(t *testing.T) {
 		t.Parallel()
 		server := httptest.NewServer(nil)
 		server.Close()
-		c, err := newClient(server.URL, secret.New("key"))
+		c, err := newClient(server.URL, secret.New("key"), newTransport())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +210,7 @@ func TestListIsCompleteOrFails(t *testing.T) {
 		"slow, but moving": {func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `[{"id":0}`)
 			for n := range 8 {
-				time.Sleep(testIdleTimeout / 6)
+				time.Sleep(10 * time.Second)
 				fmt.Fprintf(w, `,{"id":%d}`, n+1)
 				w.(http.Flusher).Flush()
 			}
@@ -182,16 +220,17 @@ func TestListIsCompleteOrFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _ := testClient(t, test.respond)
-			c.idleTimeout = testIdleTimeout
-			items := 0
-			err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ })
-			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
-				t.Errorf("got %v, want %q", err, test.err)
-			}
-			if items != test.items {
-				t.Errorf("got %d items, want %d", items, test.items)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c, _ := testClient(t, test.respond)
+				items := 0
+				err := list(t.Context(), c, c.listGroups, func(ironplane.IPGroup) { items++ })
+				if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
+					t.Errorf("got %v, want %q", err, test.err)
+				}
+				if items != test.items {
+					t.Errorf("got %d items, want %d", items, test.items)
+				}
+			})
 		})
 	}
 }
@@ -223,7 +262,7 @@ func TestRetryAfter(t *testing.T) {
 func TestClientAcceptsOnlyPlainURLs(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "127.0.0.1:8080", "ftp://a", "http://", "http://me:secret@a", "http://a?key=b", "http://a b"} {
-		if _, err := newClient(base, secret.New("key")); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := newClient(base, secret.New("key"), newTransport()); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: got %v, want an error without the password", base, err)
 		}
 	}

@@ -195,7 +195,7 @@ func runImport(ctx context.Context, command string, f format, args []string, get
 	if err != nil {
 		return err
 	}
-	api, err := newClient(o.url, key)
+	api, err := newClient(o.url, key, newTransport())
 	if err != nil {
 		return err
 	}
