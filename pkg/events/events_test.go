@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -50,6 +51,7 @@ type fixture struct {
 	working     sync.WaitGroup
 	jobs        context.Context
 	isDown      bool // the owner responds with 503
+	asked       atomic.Int64
 	mu          sync.Mutex
 }
 
@@ -79,6 +81,7 @@ func (s *fixture) start() {
 	)
 	s.peers = peers.New("user", map[string]http.Handler{"owner": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
+		s.asked.Add(1)
 		isDown := s.isDown
 		s.mu.Unlock()
 		if isDown {
@@ -679,8 +682,8 @@ func TestOwnerIsUnavailable(t *testing.T) {
 	s.isDown = true
 	s.mu.Unlock()
 	testkit.Eventually(s, "it reports a reason", func() bool { return c.Status().Reason != nil })
-	since := c.Status().Since
-	time.Sleep(50 * time.Millisecond)
+	since, asked := c.Status().Since, s.asked.Load()
+	testkit.Eventually(s, "it has asked twice more", func() bool { return s.asked.Load() >= asked+2 })
 	if now := c.Status().Since; !now.Equal(since) {
 		t.Errorf("Since while the owner is unavailable: got %v, want %v as before", now, since)
 	}

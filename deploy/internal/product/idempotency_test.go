@@ -195,7 +195,7 @@ func testRepeatedWhileRunning(t *testing.T, p *product.Product, c *testkit.Clien
 			}
 		})
 	}
-	time.Sleep(200 * time.Millisecond)
+	testkit.AwaitLocked(t, p.Databases[network.Name], 1)
 	c.Do("POST", "/port-speed", `{"name": "others go on", "speed": 1}`).Want(200)
 	unlock()
 	all.Wait()

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -202,10 +201,9 @@ func testNoPrivilegeEscalationByAnIntegration(t *testing.T, _ *product.Product, 
 	// A key that the admin creates is bound by the admin's permissions, also after the integration gets more.
 	bound := c.WithKey(keyOf(t, eve, path("/integration/%d", other)))
 	c.Do("PATCH", path("/integration/%d/permission", other), `{"users": {"admins": {"read": true}}}`).Want(200)
-	time.Sleep(100 * time.Millisecond)
-	bound.Do("GET", "/admin", nil).Want(403)
 	full := c.WithKey(keyOf(t, c, path("/integration/%d", other)))
-	full.Do("GET", "/admin", nil).Want(200)
+	testkit.Eventually(t, "the integration can read admins", func() bool { return full.Do("GET", "/admin", nil).Status == 200 })
+	bound.Do("GET", "/admin", nil).Want(403)
 	testkit.Eventually(t, fmt.Sprintf("eve cannot write the keys of integration %d, which holds more", other), func() bool {
 		return eve.Do(
 			"POST",
