@@ -18,12 +18,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
-	"github.com/ironplane/ironplane/deploy/internal/tour"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
-
-// TestTour runs the README's tour on the installation of the compose file.
-func TestTour(t *testing.T) { tour.Take(t, root, installation.url, installation.key) }
 
 // The maximum sizes of images in bytes. An image with text/template is larger, since reflection keeps the linker from removing
 // unused methods. The image of identity decodes security keys' messages, that of pxe has a client of S3 (11 MB), and that of

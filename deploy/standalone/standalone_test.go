@@ -284,62 +284,6 @@ func TestAdminKey(t *testing.T) {
 	start(t, environment).client(stopped.key()).Do("GET", "/admin/1", nil).Want(200)
 }
 
-// TestKilled shows that each acknowledged create exists exactly once after kill -9.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")}
-	r := start(t, data)
-	key := r.key()
-	acknowledged := map[string]int64{}
-	const rounds = 3
-	for round := range rounds {
-		var mu sync.Mutex
-		var writers sync.WaitGroup
-		var count atomic.Int64
-		for w := range 8 {
-			client := r.client(key)
-			writers.Go(func() {
-				for i := 0; ; i++ {
-					name := fmt.Sprintf("round %d writer %d item %d", round, w, i)
-					response, err := client.Try("POST", "/port-speed", map[string]any{"name": name, "speed": 1000})
-					if err != nil {
-						return // the process was killed
-					}
-					id := response.Want(200).ID()
-					mu.Lock()
-					acknowledged[name] = id
-					mu.Unlock()
-					count.Add(1)
-				}
-			})
-		}
-		for count.Load() < 100 {
-			time.Sleep(time.Millisecond)
-		}
-		if err := r.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		writers.Wait()
-		_ = r.exit()
-		r = start(t, data)
-	}
-	found := map[string]int{}
-	ids := map[string]int64{}
-	for _, s := range testkit.Decode[[]struct {
-		ID   int64
-		Name string
-	}](r.client(key).Do("GET", "/port-speed", nil).Want(200)) {
-		found[s.Name]++
-		ids[s.Name] = s.ID
-	}
-	for name, id := range acknowledged {
-		if found[name] != 1 || ids[name] != id {
-			t.Errorf("%s: got it %d times, last as %d, want it once, as %d", name, found[name], ids[name], id)
-		}
-	}
-	t.Logf("%d acknowledged, %d found", len(acknowledged), len(found))
-}
-
 // TestKilledAndRepeated kills the process during a thousand creates with idempotency keys, restarts it and repeats them all.
 // Each item exists once, and each earlier response is repeated literally.
 func TestKilledAndRepeated(t *testing.T) {
