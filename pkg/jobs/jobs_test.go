@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,10 +50,15 @@ func newFixture(t testing.TB) *fixture {
 
 // work starts a process that does jobs of these kinds until stop is called or the test ends.
 func (s *fixture) work(kinds ...service.Job) (stop func()) {
+	return s.workLogging(slog.DiscardHandler, kinds...)
+}
+
+// workLogging is work with a log.
+func (s *fixture) workLogging(log slog.Handler, kinds ...service.Job) (stop func()) {
 	ctx, end := context.WithCancel(s.Context())
 	var working sync.WaitGroup
 	working.Go(func() {
-		if err := jobs.NewRunner("jobs", s.DB, s.Connections(), s.wakes, kinds, slog.New(slog.DiscardHandler)).Work(ctx); err != nil {
+		if err := jobs.NewRunner("jobs", s.DB, s.Connections(), s.wakes, kinds, slog.New(log)).Work(ctx); err != nil {
 			s.Error(err)
 		}
 	})
@@ -208,6 +215,57 @@ func TestFailedJobs(t *testing.T) {
 }
 
 // A unique job is not enqueued while one with the same arguments has not ended.
+// lockedBuffer is a buffer that several goroutines may use.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// The log says that an outage of jobs is over once they work again, and not as long as one of them waits for its next attempt.
+func TestOutageOfJobsEnds(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	mails := service.Job{Kind: "mail", Backoff: func(int) time.Duration { return time.Hour }, Do: jobs.Do(
+		func(_ context.Context, a *service.Attempt, args greeting) error {
+			if args.Name == "refused" && a.Number == 1 {
+				return errors.New("the mail server is away")
+			}
+			return nil
+		})}
+	var text lockedBuffer
+	s.workLogging(slog.NewTextHandler(&text, nil), mails)
+	s.enqueue(t.Context(), mails, greeting{Name: "refused"}, nil)
+	s.becomes("retryable")
+	s.enqueue(t.Context(), mails, greeting{Name: "sent"}, nil)
+	s.becomes("completed")
+	for range 2 { // the runner looks at each sign of life
+		before := s.count("job_runner WHERE seen > now() - interval '1 day'")
+		s.execute("UPDATE job_runner SET seen = now() - interval '2 days'")
+		s.eventually("the runner is alive", func() bool {
+			return before > 0 && s.count("job_runner WHERE seen > now() - interval '1 day'") == before
+		})
+	}
+	if strings.Contains(text.String(), "outage is over") {
+		t.Errorf("got the log\n%s\nwant no end of the outage while a job waits for its next attempt", text.String())
+	}
+	s.execute("UPDATE river_job SET scheduled_at = now() WHERE state = 'retryable'")
+	s.eventually("the log has the end of the outage", func() bool {
+		return strings.Contains(text.String(), `msg="outage is over" recovered="jobs of the kind mail"`)
+	})
+}
+
 func TestUniqueJobs(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -50,6 +51,9 @@ type Runner struct {
 	cancelled <-chan struct{}
 	log       *slog.Logger
 	attempts  *prometheus.CounterVec
+
+	mu       sync.Mutex
+	failedAt map[string]time.Time // of the kinds with an outage, when an attempt last failed
 }
 
 // NewRunner returns a runner for jobs of these kinds. The bus wakes it when jobs are enqueued.
@@ -61,6 +65,7 @@ func NewRunner(name string, db *pg.DB, pool *pgxpool.Pool, wakes *wake.Bus, kind
 		enqueued:  map[string]<-chan struct{}{},
 		cancelled: wakes.Listen(name, cancelled),
 		log:       log,
+		failedAt:  map[string]time.Time{},
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ironplane_job_attempts_total", Help: "Attempts to run a job, by outcome: done, failed, later or given-up.",
 		}, []string{"kind", "outcome"}),
@@ -147,10 +152,44 @@ func (r *Runner) keepAlive(ctx context.Context, id string, notices notifications
 		err := r.heartbeat(ctx, id, notices)
 		if err == nil {
 			seen = began
-		} else if ctx.Err() == nil && time.Since(seen) > deadTimeout/2 {
+			err = r.logRecovered(ctx)
+		}
+		if err != nil && ctx.Err() == nil && time.Since(seen) > deadTimeout/2 {
 			return err
 		}
 	}
+}
+
+// outageOf names the outage of a kind in the log.
+func outageOf(kind string) string { return "jobs of the kind " + kind }
+
+// recoveredSQL selects whether jobs of the kind $1 work again: one was done after the failure at $2, and none that failed is to be tried
+// again, in whatever process.
+const recoveredSQL = `SELECT EXISTS (SELECT FROM river_job WHERE state = 'completed' AND finalized_at > $2 AND queue = $1) AND NOT EXISTS (
+	SELECT FROM river_job WHERE state IN ('available', 'retryable', 'running', 'scheduled') AND queue = $1 AND cardinality(errors) > 0)`
+
+// logRecovered logs the outages that are over.
+func (r *Runner) logRecovered(ctx context.Context) error {
+	r.mu.Lock()
+	failed := maps.Clone(r.failedAt)
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, heartbeatInterval)
+	defer cancel()
+	for kind, at := range failed {
+		var recovered bool
+		if err := r.db.QueryRow(ctx, recoveredSQL, kind, at).Scan(&recovered); err != nil {
+			return fmt.Errorf("find whether jobs work again: %w", err)
+		}
+		r.mu.Lock()
+		if recovered = recovered && r.failedAt[kind].Equal(at); recovered {
+			delete(r.failedAt, kind)
+		}
+		r.mu.Unlock()
+		if recovered {
+			r.log.Warn("outage is over", "recovered", outageOf(kind))
+		}
+	}
+	return nil
 }
 
 // heartbeat reports that this runner is alive, and restarts the jobs of dead runners. After an outage of the database no
@@ -233,12 +272,17 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	}
 	w.attempts.WithLabelValues(w.Kind, outcome).Inc()
 	if outcome == "failed" || outcome == "given-up" {
+		w.mu.Lock()
+		w.failedAt[w.Kind] = time.Now()
+		w.mu.Unlock()
 		w.log.Log(
 			ctx,
 			level,
 			"a job failed",
 			"outage",
-			"jobs of the kind "+w.Kind,
+			outageOf(w.Kind),
+			"recovers",
+			true,
 			"job",
 			job.ID,
 			"attempt",

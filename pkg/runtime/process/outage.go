@@ -11,9 +11,11 @@ import (
 const (
 	// outageAttr is the attribute that names an outage, and serviceAttr the one that names a service.
 	outageAttr, serviceAttr = "outage", "service"
+	// recoversAttr marks lines of an outage whose end the program will log, with the outage's name as recoveredAttr.
+	recoversAttr, recoveredAttr = "recovers", "recovered"
 	// reminderInterval is how often a lasting outage is logged.
 	reminderInterval = time.Minute
-	// quietPeriod is how long an outage has no line until it counts as over.
+	// quietPeriod is how long an outage whose end nobody logs has no line until it counts as quiet.
 	quietPeriod = 10 * time.Second
 	// maxOutages bounds the outages at one time. Lines of further outages are all logged.
 	maxOutages = 100
@@ -21,6 +23,7 @@ const (
 
 // outages is a slog.Handler that condenses outages. Lines with the same attribute outage form an outage. It logs the first
 // line, one line a minute with the count since the last, and the end. If a log has several services, the last one counts.
+// Only the program knows when the thing works again. Where it does not log that, the end is only that no more lines came.
 type outages struct {
 	slog.Handler
 	service string
@@ -70,24 +73,48 @@ func (h outages) WithGroup(name string) slog.Handler {
 
 // Handle passes a line on unless it belongs to an outage that was logged less than a minute ago.
 func (h outages) Handle(ctx context.Context, r slog.Record) error {
-	name := ""
+	var name, recovered string
+	recovers := false
 	line := h.line(r.Time, r.Level, r.Message)
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == outageAttr {
+		switch a.Key {
+		case recoversAttr:
+			recovers = true
+			return true
+		case recoveredAttr:
+			recovered = a.Value.String()
+			a.Key = outageAttr
+		case outageAttr:
 			name = a.Value.String()
 		}
 		line.AddAttrs(a)
 		return true
 	})
-	if name == "" {
-		return h.Handler.Handle(ctx, line)
-	}
-	if count, isLogged := h.note([2]string{h.service, name}, r.Time); !isLogged {
-		return nil
-	} else if count > 1 {
-		line.AddAttrs(slog.Int("lines", count))
+	switch {
+	case recovered != "":
+		line.AddAttrs(h.recover([2]string{h.service, recovered}, r.Time)...)
+	case name != "":
+		count, isLogged := h.note([2]string{h.service, name}, r.Time, recovers)
+		if !isLogged {
+			return nil
+		}
+		if count > 1 {
+			line.AddAttrs(slog.Int("lines", count))
+		}
 	}
 	return h.Handler.Handle(ctx, line)
+}
+
+// recover ends an outage. It returns how long the outage lasted, and how many lines it had.
+func (h outages) recover(key [2]string, at time.Time) []slog.Attr {
+	h.open.mu.Lock()
+	defer h.open.mu.Unlock()
+	o := h.open.byName[key]
+	if o == nil {
+		return nil
+	}
+	delete(h.open.byName, key)
+	return []slog.Attr{slog.Duration("duration", at.Sub(o.began)), slog.Int("lines", o.total)}
 }
 
 // line returns a new log line of the service.
@@ -100,7 +127,7 @@ func (h outages) line(at time.Time, level slog.Level, message string) slog.Recor
 }
 
 // note counts a line. It reports whether to log it, and how many lines it stands for.
-func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
+func (h outages) note(key [2]string, at time.Time, recovers bool) (count int, isLogged bool) {
 	h.open.mu.Lock()
 	defer h.open.mu.Unlock()
 	o := h.open.byName[key]
@@ -109,7 +136,9 @@ func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
 			return 1, true
 		}
 		h.open.byName[key] = &outage{began: at, logged: at, last: at, total: 1}
-		h.open.watching.Go(func() { h.watch(key) })
+		if !recovers {
+			h.open.watching.Go(func() { h.watch(key) })
+		}
 		return 1, true
 	}
 	o.last = at
@@ -121,7 +150,7 @@ func (h outages) note(key [2]string, at time.Time) (count int, isLogged bool) {
 	return count, true
 }
 
-// watch logs the end of an outage once it is over.
+// watch logs the end of an outage once no more lines come.
 func (h outages) watch(key [2]string) {
 	timer := time.NewTimer(quietPeriod)
 	defer timer.Stop()
@@ -139,7 +168,7 @@ func (h outages) watch(key [2]string) {
 	}
 }
 
-// end logs that an outage is over, or returns how long to wait before looking again.
+// end logs that an outage is quiet, or returns how long to wait before looking again.
 func (h outages) end(key [2]string) (left time.Duration) {
 	h.open.mu.Lock()
 	o := h.open.byName[key]
@@ -152,10 +181,10 @@ func (h outages) end(key [2]string) (left time.Duration) {
 	}
 	delete(h.open.byName, key)
 	h.open.mu.Unlock()
-	over := h.line(time.Now(), slog.LevelWarn, "outage is over")
-	over.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("duration", o.last.Sub(o.began)), slog.Int("lines", o.total))
-	if ctx := context.Background(); h.Enabled(ctx, over.Level) {
-		_ = h.Handler.Handle(ctx, over)
+	quiet := h.line(time.Now(), slog.LevelWarn, "outage is quiet")
+	quiet.AddAttrs(slog.String(outageAttr, key[1]), slog.Duration("duration", o.last.Sub(o.began)), slog.Int("lines", o.total))
+	if ctx := context.Background(); h.Enabled(ctx, quiet.Level) {
+		_ = h.Handler.Handle(ctx, quiet)
 	}
 	return 0
 }
