@@ -187,3 +187,18 @@ func TestCSVOwners(t *testing.T) {
 	wantImport(t, sendCSV(c, "/entity?partial=true",
 		"group,address,owner.id\n1,10.0.1.1,2\n1,10.0.1.2,900000001\n1,10.0.1.3,41\n"), 2, 0, 0, 1)
 }
+
+// A dry_run without a value is refused. A caller that means a dry run must not change anything.
+func TestEmptyDryRun(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	group := path("/group/%d", c.Do("POST", "/group", `{"name": "Bern"}`).Want(200).ID())
+	for _, query := range []string{"?dry_run", "?dry_run="} {
+		c.Do("DELETE", group+query, nil).WantDetail(problem.BadRequest, "The query is invalid: dry_run cannot be empty.")
+		sendCSV(c, "/group"+query, "name\nBasel\n").WantDetail(problem.BadRequest, "The query is invalid: dry_run cannot be empty.")
+	}
+	c.Do("GET", group, nil).Want(200)
+	if groups := c.Do("GET", "/group", nil).Want(200).Text; strings.Contains(groups, "Basel") {
+		t.Errorf("got %s, want no group Basel in it", groups)
+	}
+}

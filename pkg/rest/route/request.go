@@ -175,7 +175,9 @@ func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values,
 			invalid.Add("?"+param.Name, "required", "cannot be empty")
 		}
 	}
-	if value := asked.Get(DryRun); p.DryRun && value != "" {
+	if value := asked.Get(DryRun); p.DryRun && asked.Has(DryRun) && value == "" {
+		invalid.Add("?"+DryRun, "required", "cannot be empty")
+	} else if p.DryRun && value != "" {
 		dry := reflect.ValueOf(&exchangeFrom(r.Context()).dryRun).Elem()
 		if code, message := body.ReadValue(dry, value, &schema.Member{}); code != "" {
 			invalid.Add("?"+DryRun, code, "%s", message)
@@ -187,7 +189,7 @@ func (p *Request) FillQuery(v reflect.Value, r *http.Request) (asked url.Values,
 const (
 	// Include is the parameter that may be repeated.
 	Include = "include"
-	// DryRun is the parameter of changes that are rolled back.
+	// DryRun is the parameter of changes that are rolled back. It must not be empty, because a mistake must not change anything.
 	DryRun = "dry_run"
 	// owner names an account. It must not be empty, because a mistake must not select the caller.
 	owner = "owner"
