@@ -28,7 +28,7 @@ const (
 // ownRoute returns the route, for logs and metrics, of one of the gateway's own paths.
 func ownRoute(path string) string {
 	switch {
-	case path == healthPath, path == openapi.Path, path == passwordPath:
+	case path == healthPath, path == openapi.Path, path == passwordPath, path == adoptPath:
 		return path
 	case strings.HasPrefix(path, docsPath):
 		return docsPath
@@ -42,6 +42,7 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router.HandleFunc(healthPath, g.health).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(passwordPath, g.password).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(adoptPath, g.adopt).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath, g.docs).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath+"/", g.docs).Methods(http.MethodGet, http.MethodHead)
 	assets := statigz.FileServer(swagger.FS)

@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -88,13 +87,8 @@ element("form").addEventListener("submit", async event => {
 });
 `
 
-// passwordPolicy allows the page's own script and style, and requests to this origin. No page may frame it.
-var passwordPolicy = fmt.Sprintf(
-	"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
-		"require-trusted-types-for 'script'",
-	hashSource(passwordScript),
-	hashSource(passwordStyle),
-)
+// passwordPolicy allows the page's own script and style, and requests to this origin.
+var passwordPolicy = pagePolicy(passwordScript)
 
 // hashSource returns the source expression of a script or style for a Content-Security-Policy.
 func hashSource(text string) string {
@@ -103,11 +97,16 @@ func hashSource(text string) string {
 }
 
 func (g *Gateway) password(w http.ResponseWriter, _ *http.Request) {
+	g.writePage(w, passwordPolicy, passwordBody)
+}
+
+// writePage writes a page with this policy: its head, the site's name, and the rest.
+func (g *Gateway) writePage(w http.ResponseWriter, policy, body string) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", passwordPolicy)
+	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	name := html.EscapeString(settings.SiteName.In(g.settings.Values()))
-	_, _ = io.WriteString(w, passwordHead+name+"</title>\n</head>\n<body>\n  <main>\n    <h1>"+name+passwordBody)
+	_, _ = io.WriteString(w, passwordHead+name+"</title>\n</head>\n<body>\n  <main>\n    <h1>"+name+body)
 }

@@ -10,12 +10,17 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// The page loads nothing, and its policy allows its own script and style only.
-func TestPasswordPage(t *testing.T) {
+// The gateway's own pages load nothing, and their policies allow their own script and style only.
+func TestPasswordPage(t *testing.T) { testPage(t, passwordPath) }
+
+func TestAdoptPage(t *testing.T) { testPage(t, adoptPath) }
+
+func testPage(t *testing.T, path string) {
+	t.Helper()
 	t.Parallel()
 	g := &Gateway{settings: &settings.Follower{}}
 	response := httptest.NewRecorder()
-	g.password(response, httptest.NewRequest(http.MethodGet, passwordPath, nil))
+	g.ownRoutes().ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 	page, policy := response.Body.String(), response.Header().Get("Content-Security-Policy")
 	if regexp.MustCompile(`(src|href|action|url\()\s*=?`).MatchString(strings.ReplaceAll(page, "location", "")) {
 		t.Error("got a page that loads something, want one that loads nothing")

@@ -19,6 +19,24 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AdoptionStatus.
+const (
+	Adopted AdoptionStatus = "adopted"
+	Asked   AdoptionStatus = "asked"
+)
+
+// Valid indicates whether the value is a known member of the AdoptionStatus enum.
+func (e AdoptionStatus) Valid() bool {
+	switch e {
+	case Adopted:
+		return true
+	case Asked:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AgentHealthStatus.
 const (
 	Degraded AgentHealthStatus = "degraded"
@@ -2104,6 +2122,33 @@ type Admin struct {
 	Username string `json:"username"`
 }
 
+// AdoptClientBody defines model for AdoptClientBody.
+type AdoptClientBody struct {
+	Billing AdoptClientBodyBilling `json:"billing"`
+}
+
+// AdoptClientBodyBilling defines model for AdoptClientBodyBilling.
+type AdoptClientBodyBilling struct {
+	// ID The id that the client gets in the integration. No other client of the integration can have it. Also accepted as billing_id.
+	//
+	// Examples: 4711
+	ID int64 `json:"id"`
+
+	// Integration A reference to an item. The id alone, as a number, is accepted too.
+	Integration *RefBody `json:"integration,omitempty"`
+}
+
+// Adoption defines model for Adoption.
+type Adoption struct {
+	ExpiresAt *Timestamp `json:"expires_at,omitempty"`
+
+	// Status adopted: the client belongs to the integration. asked: the client was sent a mail, and belongs to the integration as soon as it confirms.
+	Status AdoptionStatus `json:"status"`
+}
+
+// AdoptionStatus adopted: the client belongs to the integration. asked: the client was sent a mail, and belongs to the integration as soon as it confirms.
+type AdoptionStatus string
+
 // AgentHealth defines model for AgentHealth.
 type AgentHealth struct {
 	// Error Why the agent is failing.
@@ -2352,6 +2397,14 @@ type CodeAuth struct {
 
 	// Verified Whether the authenticator is in use.
 	Verified bool `json:"verified"`
+}
+
+// ConfirmAdoptionBody defines model for ConfirmAdoptionBody.
+type ConfirmAdoptionBody struct {
+	// Code The code behind code= in the mailed link.
+	//
+	// Examples: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
+	Code *string `json:"code,omitempty"`
 }
 
 // ConfirmVerifyCodeBody defines model for ConfirmVerifyCodeBody.
@@ -7579,6 +7632,12 @@ type UpdateClientParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
+// AdoptClientParams defines parameters for AdoptClient.
+type AdoptClientParams struct {
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // EmailClientParams defines parameters for EmailClient.
 type EmailClientParams struct {
 	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
@@ -9382,6 +9441,12 @@ type CreateClientJSONRequestBody = CreateClientBody
 // UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
 type UpdateClientJSONRequestBody = UpdateClientBody
 
+// ConfirmAdoptionJSONRequestBody defines body for ConfirmAdoption for application/json ContentType.
+type ConfirmAdoptionJSONRequestBody = ConfirmAdoptionBody
+
+// AdoptClientJSONRequestBody defines body for AdoptClient for application/json ContentType.
+type AdoptClientJSONRequestBody = AdoptClientBody
+
 // EmailClientJSONRequestBody defines body for EmailClient for application/json ContentType.
 type EmailClientJSONRequestBody = EmailClientBody
 
@@ -10392,6 +10457,42 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmAdoptionWithBody Confirm by a mailed link that an integration adopts the client
+	//
+	// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+	ConfirmAdoptionWithBody(ctx context.Context, clientID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmAdoption Confirm by a mailed link that an integration adopts the client
+	//
+	// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+	ConfirmAdoption(ctx context.Context, clientID int64, body ConfirmAdoptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AdoptClientWithBody Make an existing client an integration's own
+	//
+	// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+	AdoptClientWithBody(ctx context.Context, clientID int64, params *AdoptClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AdoptClient Make an existing client an integration's own
+	//
+	// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+	AdoptClient(ctx context.Context, clientID int64, params *AdoptClientParams, body AdoptClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EmailClientWithBody Send a client a mail
 	//
@@ -13519,6 +13620,82 @@ func (c *Caller) UpdateClientWithBody(ctx context.Context, clientID int64, param
 // Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 func (c *Caller) UpdateClient(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateClientRequest(c.Server, clientID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmAdoptionWithBody Confirm by a mailed link that an integration adopts the client
+//
+// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+func (c *Caller) ConfirmAdoptionWithBody(ctx context.Context, clientID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmAdoptionRequestWithBody(c.Server, clientID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmAdoption Confirm by a mailed link that an integration adopts the client
+//
+// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+func (c *Caller) ConfirmAdoption(ctx context.Context, clientID int64, body ConfirmAdoptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmAdoptionRequest(c.Server, clientID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AdoptClientWithBody Make an existing client an integration's own
+//
+// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+func (c *Caller) AdoptClientWithBody(ctx context.Context, clientID int64, params *AdoptClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAdoptClientRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AdoptClient Make an existing client an integration's own
+//
+// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+func (c *Caller) AdoptClient(ctx context.Context, clientID int64, params *AdoptClientParams, body AdoptClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAdoptClientRequest(c.Server, clientID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -21281,6 +21458,115 @@ func NewUpdateClientRequestWithBody(server string, clientID int64, params *Updat
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewConfirmAdoptionRequest calls the generic ConfirmAdoption builder with application/json body
+func NewConfirmAdoptionRequest(server string, clientID int64, body ConfirmAdoptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewConfirmAdoptionRequestWithBody(server, clientID, "application/json", bodyReader)
+}
+
+// NewConfirmAdoptionRequestWithBody constructs an http.Request for the ConfirmAdoption method, with any body, and a specified content type
+func NewConfirmAdoptionRequestWithBody(server string, clientID int64, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/adopt", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAdoptClientRequest calls the generic AdoptClient builder with application/json body
+func NewAdoptClientRequest(server string, clientID int64, params *AdoptClientParams, body AdoptClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAdoptClientRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewAdoptClientRequestWithBody constructs an http.Request for the AdoptClient method, with any body, and a specified content type
+func NewAdoptClientRequestWithBody(server string, clientID int64, params *AdoptClientParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/adopt", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -34767,6 +35053,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /client/{client_id} (the `UpdateClient` operationId).
 	UpdateClientWithResponse(ctx context.Context, clientID int64, params *UpdateClientParams, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
 
+	// ConfirmAdoptionWithBodyWithResponse Confirm by a mailed link that an integration adopts the client
+	//
+	// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+	ConfirmAdoptionWithBodyWithResponse(ctx context.Context, clientID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmAdoptionResponse, error)
+
+	// ConfirmAdoptionWithResponse Confirm by a mailed link that an integration adopts the client
+	//
+	// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+	ConfirmAdoptionWithResponse(ctx context.Context, clientID int64, body ConfirmAdoptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmAdoptionResponse, error)
+
+	// AdoptClientWithBodyWithResponse Make an existing client an integration's own
+	//
+	// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+	AdoptClientWithBodyWithResponse(ctx context.Context, clientID int64, params *AdoptClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AdoptClientResponse, error)
+
+	// AdoptClientWithResponse Make an existing client an integration's own
+	//
+	// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+	AdoptClientWithResponse(ctx context.Context, clientID int64, params *AdoptClientParams, body AdoptClientJSONRequestBody, reqEditors ...RequestEditorFn) (*AdoptClientResponse, error)
+
 	// EmailClientWithBodyWithResponse Send a client a mail
 	//
 	// A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
@@ -38819,6 +39141,72 @@ func (r UpdateClientResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ConfirmAdoptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Message
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r ConfirmAdoptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConfirmAdoptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConfirmAdoptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AdoptClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Adoption
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r AdoptClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AdoptClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AdoptClientResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -46453,6 +46841,66 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 	return ParseUpdateClientResponse(rsp)
 }
 
+// ConfirmAdoptionWithBodyWithResponse Confirm by a mailed link that an integration adopts the client
+//
+// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+func (c *ClientWithResponses) ConfirmAdoptionWithBodyWithResponse(ctx context.Context, clientID int64, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmAdoptionResponse, error) {
+	rsp, err := c.ConfirmAdoptionWithBody(ctx, clientID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmAdoptionResponse(rsp)
+}
+
+// ConfirmAdoptionWithResponse Confirm by a mailed link that an integration adopts the client
+//
+// The code works once, within three days, and until the client's email or password changes. Then it is a 404. Needs no API key. Adds one item to the log for each item that changes. A repeated request is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /client/{client_id}/adopt (the `ConfirmAdoption` operationId).
+func (c *ClientWithResponses) ConfirmAdoptionWithResponse(ctx context.Context, clientID int64, body ConfirmAdoptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmAdoptionResponse, error) {
+	rsp, err := c.ConfirmAdoption(ctx, clientID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmAdoptionResponse(rsp)
+}
+
+// AdoptClientWithBodyWithResponse Make an existing client an integration's own
+//
+// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+func (c *ClientWithResponses) AdoptClientWithBodyWithResponse(ctx context.Context, clientID int64, params *AdoptClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AdoptClientResponse, error) {
+	rsp, err := c.AdoptClientWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAdoptClientResponse(rsp)
+}
+
+// AdoptClientWithResponse Make an existing client an integration's own
+//
+// An integration asks: the client gets a mail with a link, at most once a day, and confirms. An admin adopts directly for an integration. Needs the permission `users.clients write`. Adds one item to the log. A repeated request changes nothing more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/adopt (the `AdoptClient` operationId).
+func (c *ClientWithResponses) AdoptClientWithResponse(ctx context.Context, clientID int64, params *AdoptClientParams, body AdoptClientJSONRequestBody, reqEditors ...RequestEditorFn) (*AdoptClientResponse, error) {
+	rsp, err := c.AdoptClient(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAdoptClientResponse(rsp)
+}
+
 // EmailClientWithBodyWithResponse Send a client a mail
 //
 // A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients. Needs the permission `users.clients or a client write`. Adds one item to the log, with the number of changed items. Without an Idempotency-Key, a repeated request is carried out again.
@@ -52180,6 +52628,72 @@ func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseConfirmAdoptionResponse parses an HTTP response from a ConfirmAdoptionWithResponse call
+func ParseConfirmAdoptionResponse(rsp *http.Response) (*ConfirmAdoptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConfirmAdoptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Message
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAdoptClientResponse parses an HTTP response from a AdoptClientWithResponse call
+func ParseAdoptClientResponse(rsp *http.Response) (*AdoptClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AdoptClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Adoption
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
 	}
 
 	return response, nil

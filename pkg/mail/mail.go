@@ -146,6 +146,7 @@ type Content interface{ Kind() string }
 var Kinds = []Content{
 	ClientAccountCreated{},
 	ClientLinked{},
+	ClientAdoption{},
 	AccountChanged{},
 	KeyExpires{},
 	PasswordReset{},
@@ -169,6 +170,13 @@ type ClientAccountCreated struct {
 type ClientLinked struct {
 	By       string `example:"Ann Smith" doc:"the name of the other account"`
 	Relation string `example:"sub" doc:"sub: the client can get servers from the other account; super: the client sees what the other account has"`
+}
+
+// ClientAdoption asks a client whether an integration can adopt it.
+type ClientAdoption struct {
+	By      string        `example:"Shop" doc:"the name of the integration that asks"`
+	Link    secret.String `example:"https://panel.example.com/client/adopt#client=5&code=…" doc:"the page where the client agrees"`
+	Expires time.Time     `example:"2027-01-02T15:04:00Z" doc:"when the link expires"`
 }
 
 // AccountChanged tells about changes to the security of an account.
@@ -224,6 +232,7 @@ type InstallFinished struct {
 func (ForClient) Kind() string            { return "client" }
 func (ClientAccountCreated) Kind() string { return "client-account-created" }
 func (ClientLinked) Kind() string         { return "client-linked" }
+func (ClientAdoption) Kind() string       { return "client-adoption" }
 func (AccountChanged) Kind() string       { return "account-changed" }
 func (KeyExpires) Kind() string           { return "key-expires" }
 func (PasswordReset) Kind() string        { return "password-reset" }

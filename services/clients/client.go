@@ -276,11 +276,11 @@ func updateClient(ctx context.Context, tx *pg.Tx, id int64, b *clientBody) error
 	return retryOnConflict(clientTable.Update(ctx, tx, id, b))
 }
 
-// checkIntegrationEdit returns an error if an integration changes a client of somebody else. A client without an integration to
-// which the caller gives a billing id becomes the caller's own.
+// checkIntegrationEdit returns an error if an integration changes a client of somebody else. A client that it creates becomes its
+// own.
 func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before *clientBody) error {
 	current, isOwn := before.Billing.Integration, equal(before.Billing.Integration, &caller)
-	if b.Billing.Integration == nil && (isNew || current == nil && b.Billing.ID != nil) {
+	if b.Billing.Integration == nil && isNew {
 		b.Billing.Integration = &caller
 	}
 	billing := !equal(b.Billing.ID, before.Billing.ID) || b.Billing.IgnoreAutoSuspend != before.Billing.IgnoreAutoSuspend ||
@@ -288,8 +288,10 @@ func (b *clientBody) checkIntegrationEdit(caller rest.RefID, isNew bool, before 
 	account := b.First != before.First || b.Last != before.Last || b.Email != before.Email || b.newHash != nil ||
 		b.Verify != before.Verify || b.Disabled != before.Disabled
 	switch {
-	case b.Billing.Integration != nil && !equal(b.Billing.Integration, &caller) && billing, current != nil && !isOwn && billing:
-		return problem.New(problem.Forbidden, "An integration can change the billing of its own clients only.")
+	case !isNew && !isOwn && billing:
+		return problem.New(problem.Forbidden, "The client is not the integration's own. Ask the client with POST /client/{client_id}/adopt.")
+	case b.Billing.Integration != nil && !equal(b.Billing.Integration, &caller) && billing:
+		return problem.New(problem.Forbidden, "An integration can create clients only for itself, and cannot move them.")
 	case !isNew && !isOwn && account:
 		return errForeign()
 	}

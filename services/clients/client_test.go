@@ -200,12 +200,22 @@ func TestClientsOfIntegrations(t *testing.T) {
 		{"PATCH", hubClient, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
 		{"DELETE", hubClient, ``, 403},
 		{"PATCH", unowned, `{"email": "taken-over@example.com"}`, 403},
-		{"PATCH", unowned, `{"billing_id": 8}`, 200}, // now the client belongs to the shop
-		{"PATCH", unowned, `{"email": "now-mine@example.com"}`, 200},
+		{"PATCH", unowned, `{"billing_id": 8}`, 403},
+		{"PATCH", unowned, fmt.Sprintf(`{"integration": %d}`, shopID), 403},
+		{"PATCH", unowned, `{"billing": {"ignoreAutoSuspend": true}}`, 403},
+		{"POST", unowned + "/adopt", `{"billing_id": 7}`, 422}, // another client of the shop has it
+		{"POST", hubClient + "/adopt", `{"billing_id": 70}`, 403},
+		{"POST", unowned + "/adopt", fmt.Sprintf(`{"billing_id": 8, "integration": %d}`, second.Integration.ID), 403},
+		{"POST", shopClient + "/adopt", `{"billing_id": 7}`, 200}, // its own already
+		{"POST", path("/client/%d/adopt", int64(999)), `{"billing_id": 8}`, 404},
 		{"PATCH", shopClient, fmt.Sprintf(`{"integration": %d}`, second.Integration.ID), 403},
 	} {
 		shop.Do(attempt.method, attempt.path, attempt.body).Want(attempt.status)
 	}
+	c.Do("POST", unowned+"/adopt", `{"billing_id": 8}`).WantErrors("/billing/integration", "required")
+	c.Do("POST", unowned+"/adopt", fmt.Sprintf(`{"billing_id": 7, "integration": %d}`, shopID)).WantErrors("/billing_id", "taken")
+	c.Do("POST", unowned+"/adopt", fmt.Sprintf(`{"billing_id": 8, "integration": %d}`, shopID)).Want(200)
+	shop.Do("PATCH", unowned, `{"email": "now-mine@example.com"}`).Want(200)
 	var claimed bool
 	testkit.Must(t, c.DB.QueryRow(t.Context(), "SELECT claimed_at IS NOT NULL FROM client WHERE id = $1", second.ID).Scan(&claimed))
 	if claimed {

@@ -53,6 +53,7 @@ var Definition = service.Definition{
 				{Name: "settings-sync", Run: s.settings.Follow},
 				s.serverCounts.loop(),
 				service.Every(time.Hour, "prune-email-limit", s.pruneEmailLimit),
+				service.Every(time.Hour, "prune-adoptions", s.pruneAdoptions),
 			},
 		}
 	},
@@ -116,6 +117,7 @@ func (s *Service) Routes() []rest.Route {
 			s.subLinkRoutes(),
 			s.superLinkRoutes(),
 			s.emailRoutes(),
+			s.adoptionRoutes(),
 		),
 		s.entryRoute(),
 		s.credentialsRoute(),

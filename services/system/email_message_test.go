@@ -247,6 +247,7 @@ func sampleContents() []mail.Content {
 		mail.FailedLogins{Count: 10, At: time.Now(), IP: "192.0.2.7"},
 		mail.FailedSecondFactor{At: time.Now(), IP: "192.0.2.7"},
 		mail.InstallFinished{Hostname: "web1", Address: "192.0.2.10", Profile: "Debian 13", Status: "installed"},
+		mail.ClientAdoption{By: "Shop", Link: link, Expires: soon},
 	}
 }
 
@@ -292,11 +293,11 @@ func TestBuiltInMailsArrive(t *testing.T) {
 			t.Errorf("%s: got the secret %d times, want 0", content.Kind(), has)
 		}
 	}
-	if secrets != 3 || o.countSecrets() != 0 {
-		t.Errorf("got %d mails with a secret and %d secrets kept, want 3 and 0", secrets, o.countSecrets())
+	if secrets != 4 || o.countSecrets() != 0 {
+		t.Errorf("got %d mails with a secret and %d secrets kept, want 4 and 0", secrets, o.countSecrets())
 	}
 	// Mails with a secret have no copies.
-	o.eventually("the copies are sent", func() bool { return box.Accepted() == 9+6 })
+	o.eventually("the copies are sent", func() bool { return box.Accepted() == 10+6 })
 	for _, got := range box.Mails() {
 		if got.To[0] == "ann@example.com" && bytes.Contains(got.Data, []byte(token)) {
 			t.Error("got a copy with a secret, want none")

@@ -52,7 +52,7 @@ func TestSecretTemplatesNeedAdmins(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t)
 	weak := c.as(principal.All &^ principal.Grant(permission.UsersAdmins, permission.Write))
-	carriers := []string{"client-account-created", "password-reset", "two-factor-code"}
+	carriers := []string{"client-account-created", "client-adoption", "password-reset", "two-factor-code"}
 	for _, kind := range systemmail.Kinds() {
 		body := map[string]any{"name": "own-" + kind, "type": kind, "subject": "x", "body": "x"}
 		own := path("/email/template/%d", c.Do("POST", "/email/template", body).Want(200).ID())
@@ -139,7 +139,7 @@ func TestRefusedStoredTemplate(t *testing.T) {
 			t.Errorf("%s: got %+v, want the plain text", content.Kind(), m)
 		}
 	}
-	if got := len(box.Mails()); got != 3 {
-		t.Errorf("got %d mails, want 3", got)
+	if got := len(box.Mails()); got != 4 {
+		t.Errorf("got %d mails, want 4", got)
 	}
 }

@@ -173,7 +173,7 @@ var accessParties = []struct{ name, is string }{
 		"admin",
 		"an account with `users.clients`",
 	},
-	{"customer", "a client, which belongs to the integration shop; that gave it a billing id, and so owns it"},
+	{"customer", "a client, which belongs to the integration shop; an admin made the shop adopt it"},
 	{
 		"reseller",
 		"the client that made the account of the customer",
@@ -270,7 +270,7 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 	c.Do("POST", "/email/template", `{"name": "welcome", "subject": "Hi", "body": "{{.To.Name}}"}`).Want(200)
 	a := &access{t: t, ids: map[string]int64{"nobody": 999999}, as: map[string]*testkit.Client{"admin": c}}
 	for name, permissions := range map[string]string{"shop": mayWriteClients, "hub": mayWriteClients, "monitoring": `{}`} {
-		_, a.as[name] = newIntegration(t, c, "access "+name, permissions)
+		a.ids["integration "+name], a.as[name] = newIntegration(t, c, "access "+name, permissions)
 	}
 	for _, account := range []struct{ name, maker string }{{"reseller", "admin"}, {"partner", "admin"}, {"grantee", "admin"},
 		{"second", "admin"}, {"unlinked", "admin"}, {"aide", "admin"}, {"helper", "admin"},
@@ -283,7 +283,8 @@ func newAccess(t *testing.T, c *testkit.Client, box *mailbox.Server) *access {
 			a.as[account.name] = claim(t, box, maker, id, email)
 		}
 	}
-	a.as["shop"].Do("PATCH", path("/client/%d", a.ids["customer"]), `{"billing_id": 7}`).Want(200) // assigns the customer to the shop
+	adoption := map[string]any{"billing_id": 7, "integration": a.ids["integration shop"]}
+	c.Do("POST", path("/client/%d/adopt", a.ids["customer"]), adoption).Want(200)
 	a.as["partner"].Do("POST", "/client", order("customer@example.com")).Want(200)
 	for granter, grantee := range grantees {
 		a.as[granter].Do("POST", "/client", order(grantee+"@example.com")).Want(200) // so that it has the permission to grant

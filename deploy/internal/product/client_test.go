@@ -73,7 +73,8 @@ func testClientsOfIntegrations(t *testing.T, _ *product.Product, c *testkit.Clie
 	own, others := path("/client/%d", shop.Do("POST", "/client", order("corner-shop@example.com", "billing_id", 7)).Want(200).ID()),
 		path("/client/%d", hub.Do("POST", "/client", order("corner-hub@example.com", "billing_id", 7)).Want(200).ID())
 	free := path("/client/%d", c.Do("POST", "/client", order("corner-nobody@example.com")).Want(200).ID())
-	shop.Do("PATCH", free, `{"billing_id": 8}`).Want(200) // assigns the client to the shop
+	shop.Do("PATCH", free, `{"billing_id": 8}`).Want(403)
+	c.Do("POST", free+"/adopt", map[string]any{"billing_id": 8, "integration": shopID}).Want(200)
 	testkit.Eventually(t, "the shop's clients are counted", func() bool {
 		return testkit.Decode[integration.Integration](c.Do("GET", path("/integration/%d", shopID), nil).Want(200)).Clients == 2
 	})

@@ -171,6 +171,8 @@ func hasOwnTests(o rest.Operation) bool {
 			"deleteClientVerify",
 			"cancelInstall",
 			"retryInstall",
+			"adoptClient",
+			"confirmAdoption",
 		},
 		o.Name,
 	)

@@ -147,6 +147,9 @@ var deleteTemporary = []string{
 	IF to_regclass('failed_login') IS NOT NULL THEN
 		DELETE FROM failed_login;
 	END IF;
+	IF to_regclass('adoption') IS NOT NULL THEN
+		DELETE FROM adoption;
+	END IF;
 	IF to_regclass('attempt') IS NOT NULL THEN
 		DELETE FROM attempt;
 	END IF; END $$`,

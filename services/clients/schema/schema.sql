@@ -1,6 +1,20 @@
 -- The schema of the clients service. Written by make schema: do not edit it.
 -- The tables that every service has are in pkg/runtime/host/schema.sql.
 
+CREATE TABLE adoption (
+	client_id bigint NOT NULL,
+	integration_id bigint NOT NULL,
+	billing_id bigint NOT NULL,
+	credentials bigint NOT NULL,
+	hash bytea,
+	expires_at timestamp with time zone NOT NULL,
+	asked_at timestamp with time zone NOT NULL DEFAULT now(),
+	CONSTRAINT adoption_pkey PRIMARY KEY (client_id, integration_id),
+	CONSTRAINT adoption_hash_check CHECK (length(hash) = 32),
+	CONSTRAINT adoption_client_id_fkey FOREIGN KEY (client_id) REFERENCES client(id) ON DELETE CASCADE
+);
+CREATE INDEX adoption_ends ON adoption (expires_at);
+
 CREATE TABLE client (
 	id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
 	version bigint NOT NULL DEFAULT 1,

@@ -30,6 +30,10 @@ var plainSources = map[string]Source{
 		Subject: "Your account at {{.Site.Name}}",
 		Text:    "Choose the password of your account at {{.Site.Name}} before {{.Expires}}:\n\n{{.Link}}\n",
 	},
+	mail.ClientAdoption{}.Kind(): {
+		Subject: "{{.By}} wants to manage your account at {{.Site.Name}}",
+		Text:    "If you agree that {{.By}} manages your account at {{.Site.Name}}, open this page before {{.Expires}}:\n\n{{.Link}}\n",
+	},
 	mail.PasswordReset{}.Kind(): {
 		Subject: "Reset your password at {{.Site.Name}}",
 		Text:    "Choose a new password for your account at {{.Site.Name}} before {{.Expires}}:\n\n{{.Link}}\n",
