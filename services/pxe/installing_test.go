@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -303,10 +304,15 @@ func TestInstallTimeouts(t *testing.T) {
 		}
 	}
 	b.agent.IsDown.Store(false)
-	for m, want := range map[target]string{waits: "The machine did not request a boot script within 50 minutes.",
-		boots: "The installer did not report within 20 minutes after the machine got its boot script.",
-		runs:  "The install did not finish within 30 minutes after the installer's first report."} {
-		if i := b.awaitStatus(m, "failed"); *i.Error != want || b.secrets(m) != 0 {
+	for m, want := range map[target]string{
+		waits: `The machine did not request a boot script within 50 minutes\. The agent has not heard of the machine at all\. ` +
+			`Look whether its MAC addresses are right, and whether it is set to boot over the network\.`,
+		boots: `The installer did not report within 20 minutes after the machine got its boot script\. ` +
+			`The machine last got its boot script, at 2\d{3}-\d\d-\d\d \d\d:\d\d UTC\. Look at its screen, whether the installer starts and finds its files\.`,
+		runs: `The install did not finish within 30 minutes after the installer's first report\. ` +
+			`The machine last reported progress, at 2\d{3}-\d\d-\d\d \d\d:\d\d UTC\. Look at its screen, and at the installer's log on it\.`,
+	} {
+		if i := b.awaitStatus(m, "failed"); !regexp.MustCompile("^"+want+"$").MatchString(*i.Error) || b.secrets(m) != 0 {
 			t.Errorf("got %+v with %d secrets, want the error %q and no secrets", i, b.secrets(m), want)
 		}
 	}
@@ -315,7 +321,8 @@ func TestInstallTimeouts(t *testing.T) {
 	b.bootToken(own)
 	b.awaitStatus(own, "booting")
 	late(own, "started_at", 91)
-	if i := b.awaitStatus(own, "failed"); *i.Error != "The install did not finish within the 90 minutes that its profile allows." {
+	if i := b.awaitStatus(own, "failed"); !strings.HasPrefix(*i.Error,
+		"The install did not finish within the 90 minutes that its profile allows. The machine last ") {
 		t.Errorf("got %+v, want the error that its profile allows 90 minutes", i)
 	}
 }

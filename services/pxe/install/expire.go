@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
 // expireBatchSize is how many expired installs are read at a time.
@@ -18,7 +19,7 @@ const expireBatchSize = 100
 
 // expiredSQL selects the installs with a stage that takes too long. An agent may be unreachable while its machines go
 // on, so the time is up only once the agent's reports were read after it.
-const expiredSQL = `SELECT id, status, stage_at, why FROM (
+const expiredSQL = `SELECT i.id, i.status, i.stage_at, i.why, coalesce(q.what, ''), coalesce(q.got, ''), q.at FROM (
 		SELECT i.id, i.status, i.stage_at, CASE
 			WHEN i.status = 'waiting' AND i.granted AND d.heard_at > i.stage_at + make_interval(mins => $1::integer) THEN format('The machine did not request a boot script within %s minutes.', $1::integer)
 			WHEN i.status = 'booting' AND d.heard_at > i.stage_at + make_interval(mins => $2::integer) THEN format('The installer did not report within %s minutes after the machine got its boot script.', $2::integer)
@@ -26,16 +27,56 @@ const expiredSQL = `SELECT id, status, stage_at, why FROM (
 			WHEN i.status = 'installing' AND p.time_until_marked_failed IS NULL AND d.heard_at > i.stage_at + make_interval(mins => $3::integer) THEN format('The install did not finish within %s minutes after the installer''s first report.', $3::integer)
 			END AS why
 		FROM install i JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN profile p ON p.id = i.profile_id WHERE ` + reference.InstallUnfinished + `) i
-	WHERE why IS NOT NULL ORDER BY id LIMIT $4`
+	LEFT JOIN LATERAL (SELECT what, got, at FROM install_request WHERE install_id = i.id ORDER BY n DESC LIMIT 1) q ON true
+	WHERE i.why IS NOT NULL ORDER BY i.id LIMIT $4`
+
+// expired is an install with a stage that takes too long.
+type expired struct {
+	ID       int64
+	Status   string
+	Stage    time.Time
+	Reason   string
+	Event    string // the last one of the machine, or empty
+	Response string // what the agent answered to it
+	At       *time.Time
+}
+
+// eventTexts say what the machine did, by the events of reports.
+var eventTexts = map[string]string{
+	siteagent.EventLeased:   "got an address",
+	siteagent.EventWaiting:  "was told to wait",
+	siteagent.EventBooted:   "got its boot script",
+	siteagent.EventRead:     "read a file",
+	siteagent.EventProgress: "reported progress",
+	siteagent.EventLocal:    "was told to boot its disk",
+	siteagent.EventRefused:  "was refused",
+}
+
+// adviceTexts say what to look at, by the status of an install that takes too long.
+var adviceTexts = map[string]string{
+	Waiting:    "Look whether it is set to boot over the network, and at its screen.",
+	Booting:    "Look at its screen, whether the installer starts and finds its files.",
+	Installing: "Look at its screen, and at the installer's log on it.",
+}
+
+// describe returns the reason, with what the machine did last and what to look at.
+func (e *expired) describe() string {
+	if e.At == nil {
+		return e.Reason + " The agent has not heard of the machine at all. " +
+			"Look whether its MAC addresses are right, and whether it is set to boot over the network."
+	}
+	last, known := eventTexts[e.Event]
+	if !known {
+		last = "sent a request"
+	}
+	if e.Event == siteagent.EventRead || e.Event == siteagent.EventRefused {
+		last += " (" + e.Response + ")"
+	}
+	return fmt.Sprintf("%s The machine last %s, at %s. %s", e.Reason, last, e.At.UTC().Format("2006-01-02 15:04 UTC"), adviceTexts[e.Status])
+}
 
 // Expire fails the installs with a stage that takes too long.
 func (s *Installs) Expire(ctx context.Context) error {
-	type expired struct {
-		ID     int64
-		Status string
-		Stage  time.Time
-		Reason string
-	}
 	v := s.Settings()
 	rows, err := s.DB.Query(
 		ctx,
@@ -66,7 +107,7 @@ func (s *Installs) Expire(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("lock install %d: %w", one.ID, err)
 			}
-			return s.setStatus(ctx, tx, one.ID, Failed, one.Reason)
+			return s.setStatus(ctx, tx, one.ID, Failed, one.describe())
 		})
 		if err != nil {
 			return err
