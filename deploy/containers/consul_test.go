@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,12 @@ func (a *agent) locate() {
 // open returns a process's connection to Consul, and the number of its requests.
 func (a *agent) open() (*consul.Agent, *atomic.Int64) {
 	a.t.Helper()
+	return a.openAt(a.host)
+}
+
+// openAt is open for a process that others reach at this host.
+func (a *agent) openAt(host string) (*consul.Agent, *atomic.Int64) {
+	a.t.Helper()
 	requests := &atomic.Int64{}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(a.address.Load()) },
@@ -85,7 +92,7 @@ func (a *agent) open() (*consul.Agent, *atomic.Int64) {
 		connection.CloseClientConnections()
 		connection.Close()
 	})
-	opened, err := consul.Open(consul.Config{Consul: connection.URL, Advertise: a.host}, logTo(a.t))
+	opened, err := consul.Open(consul.Config{Consul: connection.URL, Advertise: host}, logTo(a.t))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -120,6 +127,13 @@ type instance struct {
 // register registers a process with this name until leave is called.
 func (a *agent) register(name string) *instance {
 	a.t.Helper()
+	serving := a.listen()
+	return a.registerAt(name, a.host, serving.Addr())
+}
+
+// registerAt registers a process that serves at this address, and that others reach at this host.
+func (a *agent) registerAt(name, host string, serving net.Addr) *instance {
+	a.t.Helper()
 	p := &instance{ended: make(chan struct{})}
 	p.healthy.Store(true)
 	operations := a.listen()
@@ -130,13 +144,9 @@ func (a *agent) register(name string) *instance {
 	})}
 	go func() { _ = server.Serve(operations) }()
 	a.t.Cleanup(func() { _ = server.Close() })
-	serving := a.listen()
-	p.address = serving.Addr().String()
-	connection, _ := a.open()
-	registration, err := connection.Registration(name, serving.Addr(), operations.Addr())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	p.address = net.JoinHostPort(host, strconv.Itoa(serving.(*net.TCPAddr).Port))
+	connection, _ := a.openAt(host)
+	registration := connection.Registration(name, serving, operations.Addr())
 	ctx, leave := context.WithCancel(a.t.Context())
 	p.leave = leave
 	go func() {
@@ -249,6 +259,21 @@ func TestDiscovery(t *testing.T) {
 	if f.is() {
 		t.Error("got no process once the last has left, want the last known one kept")
 	}
+}
+
+// TestConsulSamePort shows that instances on one machine with the same port, at different addresses, are all found. If one leaves, the
+// other stays.
+func TestConsulSamePort(t *testing.T) {
+	t.Parallel()
+	a := startConsul(t)
+	f := a.find("network")
+	serving := a.listen().Addr()
+	one, two := a.registerAt("network", "192.0.2.1", serving), a.registerAt("network", "192.0.2.2", serving)
+	six := a.registerAt("network", "2001:db8::6", serving)
+	testkit.Eventually(t, "all instances are found", func() bool { return f.is(one, two, six) })
+	one.leave()
+	<-one.ended
+	testkit.Eventually(t, "the others stay when one has left", func() bool { return f.is(two, six) })
 }
 
 // TestConsulCertifies replaces the root of Consul's authority. Requests over old and new connections go on without errors.

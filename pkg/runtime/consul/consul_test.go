@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -104,5 +106,29 @@ func TestRefused(t *testing.T) {
 	}
 	if strings.Count(log.String(), "\n") != 1 || strings.Contains(log.String(), token) {
 		t.Errorf("got the log %s, want one line without the token", log.String())
+	}
+}
+
+// Instances on one machine with the same port, at different addresses, do not replace each other. One that starts again replaces itself.
+func TestRegistrationIDs(t *testing.T) {
+	t.Parallel()
+	id := func(host string, port int) string {
+		a, err := Open(Config{Consul: "http://127.0.0.1:8500", Advertise: host}, slog.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Registration("network", &net.TCPAddr{Port: port}, &net.TCPAddr{Port: 9090}).definition.ID
+	}
+	ids := map[string]bool{}
+	for _, host := range []string{"127.77.0.1", "127.77.0.2", "2001:db8::1", "host.example"} {
+		for _, port := range []int{8443, 8444} {
+			ids[id(host, port)] = true
+		}
+	}
+	if len(ids) != 8 {
+		t.Errorf("got the ids %v, want 8", slices.Collect(maps.Keys(ids)))
+	}
+	if got, want := id("127.77.0.1", 8443), "network-127.77.0.1-8443"; got != want || got != id("127.77.0.1", 8443) {
+		t.Errorf("got the id %s, want %s at each start", got, want)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -31,12 +30,8 @@ type Registration struct {
 }
 
 // Registration returns the entry of a process with this name, which listens for callers and for operators at these
-// addresses.
-func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registration, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
+// addresses. Its id is the address at which others reach the process: it is unique in a Consul, and the same at each start.
+func (a *Agent) Registration(name string, listen, operations net.Addr) *Registration {
 	checked := a.advertise
 	at := operations.(*net.TCPAddr)
 	if !at.IP.IsUnspecified() {
@@ -44,12 +39,12 @@ func (a *Agent) Registration(name string, listen, operations net.Addr) (*Registr
 	}
 	port := listen.(*net.TCPAddr).Port
 	return &Registration{a, &api.AgentServiceRegistration{
-		ID: fmt.Sprintf("%s-%s-%d", name, host, port), Name: name, Address: a.advertise, Port: port,
+		ID: fmt.Sprintf("%s-%s-%d", name, a.advertise, port), Name: name, Address: a.advertise, Port: port,
 		Check: &api.AgentServiceCheck{
 			Name: "ready", HTTP: "http://" + net.JoinHostPort(checked, strconv.Itoa(at.Port)) + "/readyz", Status: api.HealthPassing,
 			Interval: checkInterval.String(), Timeout: checkTimeout.String(), DeregisterCriticalServiceAfter: deregisterAfter.String(),
 		},
-	}}, nil
+	}}
 }
 
 // Keep registers the process until ctx ends, and registers it again if Consul has lost it.

@@ -135,10 +135,7 @@ func (m *Mesh) Serve(ctx context.Context, listener net.Listener, handler http.Ha
 	if m.agent == nil {
 		return m.operations.Serve(ctx, listener, handler, func() {})
 	}
-	registration, err := m.agent.Registration(m.name, listener.Addr(), m.operations.address)
-	if err != nil {
-		return fmt.Errorf("register: %w", err)
-	}
+	registration := m.agent.Registration(m.name, listener.Addr(), m.operations.address)
 	staying, leave := context.WithCancel(ctx)
 	var registered sync.WaitGroup
 	registered.Go(func() {
