@@ -58,6 +58,7 @@ type Gateway struct {
 	progressTimeout    time.Duration
 	settings           *settings.Follower
 	certificates       *certificates
+	readOnly           readOnlyServices
 	stopFollowing      func()
 }
 

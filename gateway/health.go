@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/catalog"
@@ -24,6 +27,46 @@ func (g *Gateway) Checks() []health.Check {
 		)
 	}
 	return append(all, health.Check{Name: "caller-certificate", Optional: true, Ask: g.certificates.checkExpiry})
+}
+
+// readOnlyTimeout bounds the questions for one answer of /-/health, and readOnlyTTL is how long their outcome is reused, however often
+// it is requested.
+const readOnlyTimeout, readOnlyTTL = 500 * time.Millisecond, time.Second
+
+// readOnlyServices holds the services that accepted no changes when they were last asked.
+type readOnlyServices struct {
+	mu    sync.Mutex
+	names []string
+	asked time.Time
+}
+
+// findReadOnly returns the names of the services that say that their database takes no changes.
+func (g *Gateway) findReadOnly(ctx context.Context) []string {
+	g.readOnly.mu.Lock()
+	defer g.readOnly.mu.Unlock()
+	if time.Since(g.readOnly.asked) < readOnlyTTL {
+		return g.readOnly.names
+	}
+	ctx, cancel := g.peers.Limit(context.WithoutCancel(ctx), readOnlyTimeout) // other callers wait for the same outcome
+	defer cancel()
+	services := slices.Sorted(maps.Keys(g.upstreams))
+	answers := make([]health.Changes, len(services))
+	var asking sync.WaitGroup
+	for i, service := range services {
+		asking.Go(func() {
+			if g.peers.Ask(ctx, service, health.ChangesPath, &answers[i]) != nil { // it is away, or of a version that does not say
+				answers[i] = health.Changes{}
+			}
+		})
+	}
+	asking.Wait()
+	g.readOnly.names, g.readOnly.asked = nil, time.Now()
+	for i, service := range services {
+		if answers[i].ReadOnly {
+			g.readOnly.names = append(g.readOnly.names, service)
+		}
+	}
+	return g.readOnly.names
 }
 
 // checkService asks for a path that no service has. A 404 is enough to show that the service responds.

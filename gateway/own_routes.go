@@ -102,13 +102,16 @@ func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 }
 
 // health says that the gateway responds, and whether changes are refused and why.
-func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	body := struct {
 		Status string `json:"status"`
 		Detail string `json:"detail,omitempty"`
 	}{Status: "ok"}
 	if reason, isOn := g.config.Maintenance.Reason(); isOn {
 		body.Status, body.Detail = "maintenance", reason
+	} else if refusing := g.findReadOnly(r.Context()); len(refusing) > 0 {
+		body.Status = "read-only"
+		body.Detail = "These services accept no changes: " + strings.Join(refusing, ", ") + ". Reads are answered."
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(body)

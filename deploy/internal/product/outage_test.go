@@ -160,17 +160,29 @@ func (o *operated) recovers() {
 	all.Wait()
 }
 
+// awaitHealth waits until the body of the gateway's /-/health begins like this.
+func (o *operated) awaitHealth(begin string) {
+	o.t.Helper()
+	testkit.Eventually(o.t, "/-/health answers "+begin, func() bool {
+		return strings.HasPrefix(o.admin.Do("GET", "/-/health", nil).Want(http.StatusOK).Text, begin)
+	})
+}
+
 func TestReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	o := newOperated(t)
 	o.await("network-writable", "ok", "ready")
 	o.sql("ALTER DATABASE %s SET default_transaction_read_only = on")
 	o.sql(endSessions)
-	o.await("network-writable", "the database is read-only", "degraded")
+	o.await("network-writable", "the database is read-only", "read-only")
+	o.awaitHealth(
+		`{"status":"read-only","detail":"These services accept no changes: clients, identity, network, pxe, system. Reads are answered."}`,
+	)
 	o.refused()
 	o.sql("ALTER DATABASE %s RESET default_transaction_read_only")
 	o.recovers()
 	o.await("network-writable", "ok", "ready")
+	o.awaitHealth(`{"status":"ok"}`)
 }
 
 func TestDatabaseAway(t *testing.T) {
@@ -220,13 +232,15 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
-	o.await("network-writable", "the database's disk is full", "degraded")
+	o.await("network-writable", "the database's disk is full", "read-only")
+	o.awaitHealth(`{"status":"read-only",`)
 	o.refused()
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	o.recovers()
 	o.await("network-writable", "ok", "ready")
+	o.awaitHealth(`{"status":"ok"}`)
 }
 
 // own gives a folder to the user that Postgres runs as.

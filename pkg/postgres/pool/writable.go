@@ -79,25 +79,29 @@ func (p *Pool) noteFailure(ctx context.Context, err error) (isRetryable bool) {
 	return pgerror.IsAborted(err)
 }
 
-var errReadOnly = errors.New("the database is read-only")
+// ErrReadOnly and ErrDiskFull are the reasons for which a database that answers takes no changes.
+var (
+	ErrReadOnly = errors.New("the database is read-only")
+	ErrDiskFull = errors.New("the database's disk is full")
+)
 
-// CheckWritable fails if the database is read-only, or if its disk was full and still is.
+// CheckWritable fails with ErrReadOnly if the database is read-only, and with ErrDiskFull if its disk was full and still is.
 func (p *Pool) CheckWritable(ctx context.Context) error {
 	err := checkWritable(ctx, p)
-	if errors.Is(err, errReadOnly) && p.renewIfWritable(ctx) {
+	if errors.Is(err, ErrReadOnly) && p.renewIfWritable(ctx) {
 		err = nil
 	}
 	if err != nil || !p.isDiskFull.Load() {
 		return err
 	}
 	if err := p.probeDisk(ctx); err != nil {
-		return fmt.Errorf("the database's disk is full: %w", err)
+		return fmt.Errorf("%w: %w", ErrDiskFull, err)
 	}
 	p.isDiskFull.Store(false)
 	return nil
 }
 
-// checkWritable fails with errReadOnly if the session is read-only.
+// checkWritable fails with ErrReadOnly if the session is read-only.
 func checkWritable(ctx context.Context, session interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
@@ -106,7 +110,7 @@ func checkWritable(ctx context.Context, session interface {
 		return fmt.Errorf("ask whether the database is writable: %w", err)
 	}
 	if readOnly {
-		return errReadOnly
+		return ErrReadOnly
 	}
 	return nil
 }

@@ -9,4 +9,14 @@ type Check struct {
 	Ask  func(context.Context) error
 	// Optional means that the process still serves without it, with reduced function.
 	Optional bool
+	// ForChanges means that the process serves reads without it, and refuses changes.
+	ForChanges bool
+}
+
+// ChangesPath is where a service tells gateways whether it accepts changes. The answer is Changes.
+const ChangesPath = "/internal/accepts-changes"
+
+// Changes says whether a service accepts changes.
+type Changes struct {
+	ReadOnly bool `json:"read_only" doc:"The database takes no changes: it is read-only, or its disk is full."`
 }

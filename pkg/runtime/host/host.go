@@ -150,7 +150,9 @@ func Assemble(
 	gate := &gate{log: deps.Log, maintenance: maintenance}
 	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }, Interval: deps.Tuning.PollInterval}
 	readers := append([]string{settings.ServiceName}, parts.Readers...)
-	routes := append(append(parts.Routes, events.Feed(deps.DB, readers...)), jobs.Routes(d.Name, deps.DB, settings.ServiceName)...)
+	routes := append(
+		append(parts.Routes, events.Feed(deps.DB, readers...), changesRoute(db)),
+		jobs.Routes(d.Name, deps.DB, settings.ServiceName)...)
 	if len(d.Sends) > 0 {
 		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
 		parts.Metrics = append(parts.Metrics, messageMetrics(deps.DB)...)
@@ -196,7 +198,7 @@ func Assemble(
 		Handler: handler, Routes: routes,
 		name: d.Name, tasks: tasks, sequencer: sequencer, maintenance: maintenance, failures: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), []health.Check{
-			{Name: "postgres", Ask: db.Ping}, {Name: "writable", Ask: db.CheckWritable, Optional: true}, {Name: "history", Ask: gate.checkHistory},
+			{Name: "postgres", Ask: db.Ping}, {Name: "writable", Ask: db.CheckWritable, ForChanges: true}, {Name: "history", Ask: gate.checkHistory},
 		}),
 		metrics: slices.Concat(
 			parts.Metrics,
@@ -322,6 +324,24 @@ func runOnce(ctx context.Context, task service.Task) (err error) {
 // databaseMetrics returns metrics that are read from a service's database.
 func databaseMetrics(db *pg.DB) []prometheus.Collector {
 	return []prometheus.Collector{
+		service.Gauge(
+			db,
+			"ironplane_database_clock_timestamp_seconds",
+			"The time by the database's clock.",
+			"SELECT extract(epoch FROM clock_timestamp())::float8",
+		),
+		service.Gauge(
+			db,
+			"ironplane_database_server_connections",
+			"Connections of all programs to the service's database server.",
+			"SELECT sum(numbackends)::float8 FROM pg_stat_database",
+		),
+		service.Gauge(
+			db,
+			"ironplane_database_server_connections_max",
+			"Largest number of connections to the service's database server, without those that it keeps for superusers.",
+			"SELECT current_setting('max_connections')::float8 - current_setting('superuser_reserved_connections')::float8",
+		),
 		service.Gauge(
 			db,
 			"ironplane_database_lock_waits",

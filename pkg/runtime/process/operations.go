@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,13 +54,13 @@ type Operations struct {
 
 // readiness is the body of /readyz.
 type readiness struct {
-	Status string            `json:"status"` // ready, degraded (an optional check fails) or not ready
+	Status string            `json:"status"` // ready, degraded (an optional check fails), read-only (changes are refused) or not ready
 	Checks map[string]string `json:"checks"` // checkOK, or what is wrong
 }
 
 const checkOK = "ok"
 
-const ready, degraded, notReady = "ready", "degraded", "not ready"
+const ready, degraded, readOnly, notReady = "ready", "degraded", "read-only", "not ready"
 
 const (
 	starting = iota
@@ -72,6 +73,7 @@ func NewOperations(name string) *Operations {
 	o := &Operations{Registry: prometheus.NewRegistry(), process: name, log: slog.New(slog.DiscardHandler), failing: map[string]bool{}}
 	o.MustRegister(
 		readyCollector{o},
+		clock(),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(),
@@ -278,14 +280,27 @@ func (o *Operations) runChecks(ctx context.Context) *readiness {
 			continue
 		}
 		is.Checks[check.Name] = publicReason(failed[i])
-		if !check.Optional {
-			is.Status = notReady
-		} else if is.Status == ready {
-			is.Status = degraded
-		}
+		is.Status = worse(is.Status, failureStatus(check))
 	}
 	o.outcome, o.looked = is, time.Now()
 	return is
+}
+
+// failureStatus returns the status of a process whose check fails.
+func failureStatus(check health.Check) string {
+	switch {
+	case check.Optional:
+		return degraded
+	case check.ForChanges:
+		return readOnly
+	}
+	return notReady
+}
+
+// worse returns the worse one of two statuses.
+func worse(a, b string) string {
+	order := []string{ready, degraded, readOnly, notReady}
+	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
 // logCheck logs when a check begins to fail, with the whole error, and when it passes again.
@@ -300,7 +315,7 @@ func (o *Operations) logCheck(name string, failed error) {
 }
 
 var (
-	readyNow = prometheus.NewDesc("ironplane_ready", "1 if /readyz says that the process is ready or degraded.", nil, nil)
+	readyNow = prometheus.NewDesc("ironplane_ready", "1 if /readyz says that the process is ready, degraded or read-only.", nil, nil)
 	checkUp  = prometheus.NewDesc(
 		"ironplane_check_up",
 		"1 if the check passes in /readyz.",
@@ -308,6 +323,13 @@ var (
 		nil,
 	)
 )
+
+// clock exposes the clock of the process's machine. Prometheus compares it with its own.
+func clock() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ironplane_clock_timestamp_seconds", Help: "The time by the clock of the process's machine.",
+	}, func() float64 { return float64(time.Now().UnixMilli()) / 1000 })
+}
 
 // readyCollector exposes the readiness as metrics.
 type readyCollector struct{ *Operations }

@@ -34,10 +34,11 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		var database, cache error
+		var database, cache, writable error
 		o := NewOperations("test")
 		o.Check(health.Check{Name: "database", Ask: func(context.Context) error { asked.Add(1); return database }},
-			health.Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true})
+			health.Check{Name: "cache", Ask: func(context.Context) error { return cache }, Optional: true},
+			health.Check{Name: "writable", Ask: func(context.Context) error { return writable }, ForChanges: true})
 		want := func(code int, status, message string) {
 			t.Helper()
 			time.Sleep(checkTTL)
@@ -45,19 +46,21 @@ func TestReadiness(t *testing.T) {
 				t,
 				o,
 			); got != code || is.Status != status ||
-				!strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"], message) {
+				!strings.Contains(is.Checks["database"]+is.Checks["cache"]+is.Checks["process"]+is.Checks["writable"], message) {
 				t.Errorf("got %d %+v, want %d %s %q", got, is, code, status, message)
 			}
 		}
 		want(503, notReady, "the process is starting")
 		o.Started()
-		want(200, ready, "okok")
+		want(200, ready, "okokok")
 		cache = errors.New("the cache is gone")
-		want(200, degraded, "okthe cache is gone")
+		want(200, degraded, "okthe cache is goneok")
+		writable = errors.New("it is read-only")
+		want(200, readOnly, "okthe cache is goneit is read-only")
 		database = errors.New("the database is gone")
-		want(503, notReady, "the database is gonethe cache is gone")
-		database, cache = nil, nil
-		want(200, ready, "okok")
+		want(503, notReady, "the database is gonethe cache is goneit is read-only")
+		database, cache, writable = nil, nil, nil
+		want(200, ready, "okokok")
 
 		before := asked.Load()
 		for range 100 {

@@ -1,0 +1,27 @@
+package host
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
+	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
+)
+
+// changesRoute tells gateways whether the service's database takes changes.
+func changesRoute(db *pool.Pool) rest.Route {
+	return rest.Read[struct{}, health.Changes]{
+		Path:  health.ChangesPath,
+		Guard: guard.Peers(principal.Gateway),
+		Do: func(ctx context.Context, _ struct{}) (health.Changes, error) {
+			err := db.CheckWritable(ctx)
+			if errors.Is(err, pool.ErrReadOnly) || errors.Is(err, pool.ErrDiskFull) {
+				return health.Changes{ReadOnly: true}, nil
+			}
+			return health.Changes{}, err
+		},
+	}
+}
