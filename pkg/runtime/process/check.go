@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agnivade/levenshtein"
+
 	"github.com/ironplane/ironplane/pkg/runtime/consul"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
@@ -29,8 +31,14 @@ func (p Program) examine(ctx context.Context, environment []string, out io.Write
 	for _, err := range invalid {
 		p.printOutcome(out, "fails", err.Error())
 	}
+	misspelled := 0
 	for _, name := range unknownVariables(p.Config, environment) {
-		p.printOutcome(out, "warning", name+" is set, but this program does not read it")
+		outcome, text := "warning", name+" is set, but this program does not read it"
+		if known := nearVariable(p.Config, name); known != "" {
+			misspelled++
+			outcome, text = "fails", text+": is it "+known+"?"
+		}
+		p.printOutcome(out, outcome, text)
 	}
 	checks := p.Checks()
 	outcomes := make([]error, len(checks))
@@ -43,7 +51,7 @@ func (p Program) examine(ctx context.Context, environment []string, out io.Write
 		})
 	}
 	asking.Wait()
-	failed := len(invalid)
+	failed := len(invalid) + misspelled
 	for i, check := range checks {
 		switch err := outcomes[i]; {
 		case err == nil:
@@ -56,7 +64,7 @@ func (p Program) examine(ctx context.Context, environment []string, out io.Write
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s would not start: %d of %d checks failed", p.Name, failed, len(invalid)+len(checks))
+		return fmt.Errorf("%s would not start: %d of %d checks failed", p.Name, failed, len(invalid)+misspelled+len(checks))
 	}
 	return nil
 }
@@ -116,7 +124,8 @@ func dial(ctx context.Context, to *url.URL) error {
 	return conn.Close()
 }
 
-// unknownVariables returns the IRONPLANE_ variables in the environment that the configuration does not read.
+// unknownVariables returns the IRONPLANE_ variables in the environment that the configuration does not read, and those that nearly
+// begin like this.
 func unknownVariables(config any, environment []string) (names []string) {
 	known := map[string]bool{}
 	for _, m := range membersOf(config) {
@@ -125,12 +134,33 @@ func unknownVariables(config any, environment []string) (names []string) {
 	}
 	for _, entry := range environment {
 		name, value, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "IRONPLANE_") && value != "" && !known[name] {
+		prefix, _, _ := strings.Cut(name, "_")
+		if levenshtein.ComputeDistance(prefix, "IRONPLANE") < 2 && value != "" && !known[name] {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// maxMisspelling is how many letters may be wrong, missing or too many in a variable that was meant to be another one.
+const maxMisspelling = 2
+
+// nearVariable returns the variable of the configuration that a name nearly spells; empty: there is none.
+func nearVariable(config any, name string) (nearest string) {
+	least := maxMisspelling + 1
+	for _, m := range membersOf(config) {
+		known := []string{m.name}
+		if m.isSecret() {
+			known = append(known, m.name+"_FILE")
+		}
+		for _, known := range known {
+			if distance := levenshtein.ComputeDistance(name, known); distance < least {
+				nearest, least = known, distance
+			}
+		}
+	}
+	return nearest
 }
 
 // Checks returns checks of the process's identity and of the services that it asks. The services are optional, because they

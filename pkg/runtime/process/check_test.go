@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // The check reports all failures at once. Optional checks do not fail it.
@@ -34,14 +35,14 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 	}}
 	for _, name := range []string{"check", "--check"} {
 		var screen bytes.Buffer
-		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_LISTN=x", "IRONPLANE_NOTHING="}, &screen)
+		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_OTHER=x", "IRONPLANE_NOTHING="}, &screen)
 		if err == nil || err.Error() != "thing would not start: 4 of 6 checks failed" {
 			t.Errorf("got %v, want thing would not start: 4 of 6 checks failed", err)
 		}
 		const want = `fails    URL is not set: of what
 fails    RATE is "many": it must be a number
 fails    NAME is not set:
-warning  IRONPLANE_LISTN is set, but this program does not read it
+warning  IRONPLANE_OTHER is set, but this program does not read it
 ok       LISTEN: 127.0.0.1:1
 fails    URL: no
          answer
@@ -62,6 +63,36 @@ warning  NETWORKS: no
 	); err != nil ||
 		strings.Contains(screen.String(), "fails") {
 		t.Errorf("got %v and\n%s\nwant no failure", err, &screen)
+	}
+}
+
+// A variable that nearly spells one that the program reads fails the check. Others warn: they may be an orchestrator's.
+func TestCheckMisspelledVariables(t *testing.T) {
+	t.Parallel()
+	var c struct {
+		Listen   string        `env:"IRONPLANE_LISTEN" doc:"where"`
+		Password secret.String `env:"IRONPLANE_SMTP_PASSWORD" doc:"which"`
+	}
+	p := Program{Name: "thing", Config: &c, Commands: []Command{{Name: "serve"}}, Checks: func() []health.Check { return nil }}
+	for variable, want := range map[string]string{
+		"IRONPLANE_LISTN":              "fails    IRONPLANE_LISTN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLANE_LISTNE":             "fails    IRONPLANE_LISTNE is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLAN_LISTEN":              "fails    IRONPLAN_LISTEN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLANE_SMTP_PASWORD_FILE":  "fails    IRONPLANE_SMTP_PASWORD_FILE is set, but this program does not read it: is it IRONPLANE_SMTP_PASSWORD_FILE?",
+		"IRONPLANE_TLS_LISTEN":         "warning  IRONPLANE_TLS_LISTEN is set, but this program does not read it",
+		"IRONPLANE_PORT_8080_TCP":      "warning  IRONPLANE_PORT_8080_TCP is set, but this program does not read it",
+		"PATH":                         "",
+		"IRONPLANE_SMTP_PASSWORD_FILE": "",
+	} {
+		var screen bytes.Buffer
+		value := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(value, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := p.run(t.Context(), []string{"check"}, []string{variable + "=" + value}, &screen)
+		if got := strings.TrimSpace(screen.String()); got != want || (err != nil) != strings.HasPrefix(want, "fails") {
+			t.Errorf("got %v and %q, want %q", err, got, want)
+		}
 	}
 }
 
