@@ -197,15 +197,22 @@ func Assemble(
 	return &Service{
 		Handler: handler, Routes: routes,
 		name: d.Name, tasks: tasks, sequencer: sequencer, maintenance: maintenance, failures: failed, log: deps.Log,
-		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), []health.Check{
-			{Name: "postgres", Ask: db.Ping}, {Name: "writable", Ask: db.CheckWritable, ForChanges: true}, {Name: "history", Ask: gate.checkHistory},
-		}),
+		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), databaseChecks(db, gate)),
 		metrics: slices.Concat(
 			parts.Metrics,
 			[]prometheus.Collector{db, failed, older, requests, consumerMetrics(parts.Consumers)},
 			databaseMetrics(db.DB),
 		),
 	}, nil
+}
+
+// databaseChecks returns checks of the service's database.
+func databaseChecks(db *pool.Pool, gate *gate) []health.Check {
+	return []health.Check{
+		{Name: "postgres", Ask: db.Ping},
+		{Name: "writable", Ask: db.CheckWritable, ForChanges: true},
+		{Name: "history", Ask: gate.checkHistory},
+	}
 }
 
 // Operations is where a service registers its metrics and health checks.

@@ -75,10 +75,11 @@ func TestCheckMisspelledVariables(t *testing.T) {
 	}
 	p := Program{Name: "thing", Config: &c, Commands: []Command{{Name: "serve"}}, Checks: func() []health.Check { return nil }}
 	for variable, want := range map[string]string{
-		"IRONPLANE_LISTN":              "fails    IRONPLANE_LISTN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
-		"IRONPLANE_LISTNE":             "fails    IRONPLANE_LISTNE is set, but this program does not read it: is it IRONPLANE_LISTEN?",
-		"IRONPLAN_LISTEN":              "fails    IRONPLAN_LISTEN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
-		"IRONPLANE_SMTP_PASWORD_FILE":  "fails    IRONPLANE_SMTP_PASWORD_FILE is set, but this program does not read it: is it IRONPLANE_SMTP_PASSWORD_FILE?",
+		"IRONPLANE_LISTN":  "fails    IRONPLANE_LISTN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLANE_LISTNE": "fails    IRONPLANE_LISTNE is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLAN_LISTEN":  "fails    IRONPLAN_LISTEN is set, but this program does not read it: is it IRONPLANE_LISTEN?",
+		"IRONPLANE_SMTP_PASWORD_FILE": "fails    IRONPLANE_SMTP_PASWORD_FILE is set, but this program does not read it: is it " +
+			"IRONPLANE_SMTP_PASSWORD_FILE?",
 		"IRONPLANE_TLS_LISTEN":         "warning  IRONPLANE_TLS_LISTEN is set, but this program does not read it",
 		"IRONPLANE_PORT_8080_TCP":      "warning  IRONPLANE_PORT_8080_TCP is set, but this program does not read it",
 		"PATH":                         "",
