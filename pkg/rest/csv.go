@@ -151,5 +151,5 @@ func atLine(err error, line int) error {
 	if !ok || explained.Kind != problem.Forbidden {
 		return err
 	}
-	return problem.New(explained.Kind, "%s (line %d)", explained.Detail, line).Because(err)
+	return problem.New(explained.Kind, "Line %d: %s", line, explained.Detail).Because(err)
 }

@@ -60,7 +60,7 @@ func TestClientsInCSV(t *testing.T) {
 	shop := c.asIntegration(4)
 	own := testkit.Decode[rest.Import](send(shop, "", "email,first,last,billing_id\nshop@example.com,E,F,1\n").Want(200)).First
 	foreign := send(shop, "?partial=true", fmt.Sprintf("id,last\n%d,Own\n%d,Other\n", own, done.First)).Want(403)
-	if detail := testkit.Decode[problem.Problem](foreign).Detail; !strings.HasSuffix(detail, "(line 3)") {
+	if detail := testkit.Decode[problem.Problem](foreign).Detail; !strings.HasPrefix(detail, "Line 3: ") {
 		t.Errorf("got %q, want a refusal that names line 3", detail)
 	}
 	if got := c.Do("GET", "/client", nil).Want(200).Text; strings.Count(got, `"email"`) != 3 || strings.Contains(got, "Own") {
