@@ -340,19 +340,22 @@ func checkReferences(t *testing.T, databases map[string]*pg.DB) {
 func checkCounts(t *testing.T, db *pg.DB, c *testkit.Client) {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
-		SELECT v.id, coalesce(c.entities, 0), coalesce(c.servers, 0), coalesce(f.free, 0)
-		FROM ip_group v LEFT JOIN ip_group_counted c ON c.group_id = v.id LEFT JOIN ip_free_counted f ON f.group_id = v.id`)
+		SELECT v.id, coalesce(c.entities, 0), coalesce(c.servers, 0), coalesce(f.free, 0), coalesce(h.reserved + h.quarantined, 0)
+		FROM ip_group v LEFT JOIN ip_group_counted c ON c.group_id = v.id LEFT JOIN ip_free_counted f ON f.group_id = v.id
+		LEFT JOIN ip_held_counted h ON h.group_id = v.id`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	compared := 0
-	var id, entities, servers, free int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &entities, &servers, &free}, func() error {
+	var id, entities, servers, free, held int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &entities, &servers, &free, &held}, func() error {
 		at := fmt.Sprintf("/group/%d", id)
 		group := testkit.Decode[network.IPGroup](c.Do("GET", at, nil).Want(200))
 		full := testkit.Decode[network.Utilization](c.Do("GET", at+"/utilization", nil).Want(200))
-		if group.EntitiesCount != entities || group.Servers.Count != servers || full.Free != free || full.Used != entities-free {
-			t.Errorf("%s: got %+v and %+v, want %d entities, %d servers and %d free", at, group, full, entities, servers, free)
+		if group.EntitiesCount != entities || group.Servers.Count != servers || full.Free != free ||
+			full.Reserved+full.Quarantined != held || full.Used != entities-free-held {
+			t.Errorf("%s: got %+v and %+v, want %d entities, %d servers, %d free, and %d reserved or quarantined",
+				at, group, full, entities, servers, free, held)
 		}
 		compared += int(entities)
 		return nil

@@ -268,9 +268,12 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 func setTexts(to reflect.Value, sent any, m *schema.Member) (string, string) {
 	texts := []string{}
 	code, message := readItems(sent, "texts", func(item any) (string, string) {
+		if text, ok := item.(string); ok {
+			item = strings.TrimRightFunc(text, unicode.IsSpace)
+		}
 		var text string
 		code, message := setString(reflect.ValueOf(&text).Elem(), item, &schema.Member{Pattern: m.Pattern, Max: m.Max})
-		if text = strings.TrimRightFunc(text, unicode.IsSpace); text != "" {
+		if text != "" {
 			texts = append(texts, text)
 		}
 		return code, message
