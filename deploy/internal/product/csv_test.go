@@ -130,6 +130,7 @@ var notRestored = map[string][]string{
 	"/pxe/iso":       {"status", "error", "progress", "size", "sha256"},
 	"/auth/provider": {"domains", "permissions"},
 	"/client":        {"claimed_at", "created_at"},
+	"/entity":        {"available_at"}, // a quarantine begins when the entity is created
 }
 
 // withoutSecrets are resources whose secrets cannot be set by CSV, or begin something.
@@ -209,6 +210,7 @@ func (s *sheet) remove(ids []int64) {
 	if s.path == "/entity" {
 		for _, id := range ids {
 			s.c.Do("POST", path("/entity/%d/release", id), nil).Want(200)
+			s.c.Do("PATCH", path("/entity/%d", id), `{"status": "available"}`).Want(200)
 		}
 	}
 	s.c.Do("DELETE", s.path+"/"+strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ","), nil).Want(200)
@@ -305,14 +307,19 @@ func (s *sheet) value(name string, of *openapi3.Schema, example any) any {
 		return fmt.Sprint("x-", s.n)
 	case example != nil && (of.Pattern != "" || s.r.IntN(4) == 0):
 		return example
+	case name == "issuer":
+		return fmt.Sprintf("https://login%d.example.com", s.n)
 	default:
-		return s.text() + fmt.Sprint(s.n)
+		return s.text(slices.Contains([]string{"note", "description", "desc", "default", "body"}, name)) + fmt.Sprint(s.n)
 	}
 }
 
-// text returns a random text that spreadsheets and CSV readers may misinterpret.
-func (s *sheet) text() string {
-	parts := []string{"=", "+", "-", "@", "'", "''", "\t", "\r", "\n", "\r\n", ",", ";", `"`, " ", "é", "0", "1e3", "true", "\ufeff", "x"}
+// text returns a random text that spreadsheets and CSV readers may misinterpret. Only some members take several lines.
+func (s *sheet) text(lines bool) string {
+	parts := []string{"=", "+", "-", "@", "'", "''", ",", ";", `"`, " ", "é", "0", "1e3", "true", "\ufeff", "x"}
+	if lines {
+		parts = append(parts, "\t", "\r", "\n", "\r\n")
+	}
 	var text strings.Builder
 	for range 1 + s.r.IntN(5) {
 		text.WriteString(parts[s.r.IntN(len(parts))])
