@@ -83,6 +83,10 @@ func (m *statusMachine) end(t *testing.T, task func() error) {
 	}
 }
 
+// freeAndHeld lists entities that are both free and held, or neither.
+const freeAndHeld = `SELECT e.id::text FROM ip_entity e LEFT JOIN ip_assignment a ON a.entity_id = e.id LEFT JOIN ip_free f ON f.entity_id = e.id
+	WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`
+
 // compare fails if views or counts say something else than the model, or if the database has an entity as free and not free.
 func (m *statusMachine) compare(t *testing.T) {
 	for _, e := range testkit.Decode[[]network.IPEntity](m.c.Do("GET", path("/entity?group_id=%d", m.group), nil).Want(200)) {
@@ -92,12 +96,7 @@ func (m *statusMachine) compare(t *testing.T) {
 		}
 	}
 	wantCounted(t, m.c.Client, m.group)
-	if got := rows(
-		t,
-		m.c.DB,
-		`SELECT e.id::text FROM ip_entity e LEFT JOIN ip_assignment a ON a.entity_id = e.id LEFT JOIN ip_free f ON f.entity_id = e.id
-		WHERE (a.entity_id IS NULL) = (f.entity_id IS NULL)`,
-	); got != "" {
+	if got := rows(t, m.c.DB, freeAndHeld); got != "" {
 		m.Fatalf("got the entities %s both free and held, or neither, want none", got)
 	}
 }
