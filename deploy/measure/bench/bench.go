@@ -57,16 +57,27 @@ func bench(ctx context.Context, s options, screen io.Writer) (err error) {
 	if err := l.start(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(screen, "\nOne of %d port speeds by its id, drawn at random; %d connections; rounds of %v, %d of them.\n\n",
+	for i, measure := range []func(context.Context) error{l.read, l.allocate, l.create} {
+		if !s.measures(measurements[i]) {
+			continue
+		}
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read compares how fast the candidates read port speeds.
+func (l *suite) read(ctx context.Context) error {
+	s := l.options
+	fmt.Fprintf(l.screen, "\nOne of %d port speeds by its id, drawn at random; %d connections; rounds of %v, %d of them.\n\n",
 		s.rows, s.connections, s.duration, s.rounds)
-	if err := takeTurns(ctx, s, l.candidates, screen); err != nil {
+	if err := takeTurns(ctx, s, l.candidates, l.screen); err != nil {
 		return err
 	}
-	report(l.candidates, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, screen)
-	if err := l.allocate(ctx); err != nil {
-		return err
-	}
-	return l.create(ctx)
+	report(l.candidates, []goal{{gatewayName, nginxName, 1.2}, {splitName, nginxName, 0.75}}, l.screen)
+	return nil
 }
 
 // takeTurns measures the candidates in rounds. Each candidate runs once in a round.

@@ -54,7 +54,8 @@ func TestBench(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, arguments := range []string{
-		"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0", "-rows 0", "-prefix 15", "-connections -1", "fast",
+		"-duration 500ms", "-duration 1500ms", "-duration 0s", "-warmup -1s", "-rounds 0",
+		"-rows 0", "-prefix 15", "-connections -1", "-only alocate", "fast",
 	} {
 		if _, err := parse(strings.Fields(arguments)); err == nil {
 			t.Errorf("%s: got no error, want a refusal", arguments)

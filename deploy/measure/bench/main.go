@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,6 +35,14 @@ type options struct {
 	rounds, connections, rows int
 	prefix                    int
 	profiles                  string
+	only                      []string // names of measurements; empty: all
+}
+
+// measurements are what -only can name, in their order.
+var measurements = []string{"read", "allocate", "create"}
+
+func (s *options) measures(name string) bool {
+	return len(s.only) == 0 || slices.Contains(s.only, name)
 }
 
 // parse parses and checks the flags.
@@ -46,8 +56,17 @@ func parse(arguments []string) (options, error) {
 	flags.IntVar(&s.rows, "rows", 100_000, "the number of port speeds")
 	flags.IntVar(&s.prefix, "prefix", 16, "the `length` of the prefix of which addresses are allocated")
 	flags.StringVar(&s.profiles, "profiles", "", "a `folder` for CPU profiles of the service and the gateway; empty: none")
+	only := flags.String("only", "", "the `measurements` to make, such as read,allocate,create; empty: all")
 	if err := flags.Parse(arguments); err != nil {
 		return s, err
+	}
+	if *only != "" {
+		s.only = strings.Split(*only, ",")
+	}
+	for _, name := range s.only {
+		if !slices.Contains(measurements, name) {
+			return s, fmt.Errorf("-only knows no measurement %q: it can be %s", name, strings.Join(measurements, ", "))
+		}
 	}
 	for _, d := range []time.Duration{s.duration, s.warmup} {
 		if d < 0 || d%time.Second != 0 { // pgbench accepts only whole seconds
