@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/filesync"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/media"
+	"github.com/ironplane/ironplane/services/pxe/preflight"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 	"github.com/ironplane/ironplane/services/pxe/templates"
@@ -107,7 +108,7 @@ func New(d service.Deps) *Service {
 		PushMachines:     installs.PushMachines,
 		Woken:            d.Wakes.Listen(Name, wake.Changes),
 	}
-	installs.OpenAgent = agents.Open
+	installs.Preflight = &preflight.Finder{DB: d.DB, Peers: d.Peers, OpenAgent: agents.Open}
 	return &Service{
 		db:       d.DB,
 		box:      d.Box,
@@ -136,7 +137,7 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 		Consumers: []*events.Consumer{
 			s.groups.Consumer(),
 			s.installs.FollowEntities(),
-			nameConsumer(s.installs.Clients.Consumer(), "clients"),
+			s.installs.FollowClients(),
 			s.profiles.EmailTemplates.Consumer(),
 		},
 		Checks:  s.store.Checks(),
@@ -150,13 +151,6 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 			service.OnWake(wakes.Listen(settings.ServiceName, settings.Changed), minTaskInterval, "install-expiry", s.installs.Expire),
 		},
 	}
-}
-
-// nameConsumer sets the name of a consumer and returns it. A second consumer of the same service needs a name of its
-// own: it has a position of its own and begins with the oldest change that the other service still has.
-func nameConsumer(c *events.Consumer, name string) *events.Consumer {
-	c.Name = name
-	return c
 }
 
 // Routes returns all routes of the service, the internal ones included.

@@ -173,6 +173,7 @@ func hasOwnTests(o rest.Operation) bool {
 			"retryInstall",
 			"adoptClient",
 			"confirmAdoption",
+			"reinstallMachine",
 		},
 		o.Name,
 	)

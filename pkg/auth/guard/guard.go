@@ -100,6 +100,23 @@ func IsInternal(g Guard) bool {
 	return ok
 }
 
+// Client admits clients only.
+var Client Guard = client{}
+
+type client struct{}
+
+func (client) String() string { return "a client" }
+
+func (client) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if c.Client() == 0 {
+		return problem.New(problem.Forbidden, "Only a client can use this route.")
+	}
+	return nil
+}
+
 // HasOrClient admits callers that hold the permission, and all clients. The route's function decides which items a
 // client sees.
 func HasOrClient(p permission.Permission) Guard { return hasOrClient{has(p)} }

@@ -14,6 +14,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/rest/body"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/pkg/template"
+	"github.com/ironplane/ironplane/services/pxe/preflight"
 	"github.com/ironplane/ironplane/services/pxe/reference"
 	"github.com/ironplane/ironplane/services/pxe/templates"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
@@ -31,7 +33,7 @@ type createRequest struct {
 // prepareCreate asks the network and clients services for the present IP entity and client, and finds the reasons why the install
 // cannot work. An invalid body has none yet.
 func (s *Installs) prepareCreate(ctx context.Context, req *createRequest) error {
-	forced, err := parseForce(req.Force)
+	forced, err := preflight.ParseForce(req.Force)
 	if err != nil {
 		return err
 	}
@@ -48,39 +50,70 @@ func (s *Installs) prepareCreate(ctx context.Context, req *createRequest) error 
 	if err != nil {
 		return nil // the transaction reports it with what else is invalid
 	}
-	reasons, err := s.newPreflight(b).findReasons(ctx)
-	req.reasons, req.passed = without(reasons, forced)
-	return err
+	found, err := s.Preflight.Find(ctx, b.newMachine())
+	if err != nil {
+		return err
+	}
+	req.reasons, req.passed = preflight.Without(found.Reasons, forced)
+	return nil
 }
 
-// newPreflight returns the preflight of a valid body.
-func (s *Installs) newPreflight(b *installBody) *preflight {
-	p := &preflight{Installs: s, install: b.asInstall(), entity: b.entity, hasPassword: b.hasPassword}
-	if p.dhcpServer = b.DHCPServer; p.dhcpServer == nil {
-		p.dhcpServer = b.entity.Group.DHCPServer
+// newMachine returns the machine of a valid body for a search for reasons.
+func (b *installBody) newMachine() *preflight.Machine {
+	dhcpServer := b.DHCPServer
+	if dhcpServer == nil {
+		dhcpServer = b.entity.Group.DHCPServer
 	}
-	return p
+	return b.asInstall().newMachine(b.entity, (*int64)(dhcpServer), b.hasPassword)
+}
+
+// newMachine returns the machine of an install for a search for reasons.
+func (i *Install) newMachine(entity *machineEntity, dhcpServer *int64, hasPassword bool) *preflight.Machine {
+	sample := script.NewSample()
+	m := &preflight.Machine{
+		Profile:     i.Profile.ID,
+		Entity:      i.Host.Entity.ID,
+		Group:       rest.Ref{ID: entity.Group.ID, Name: entity.Group.Name},
+		DHCPServer:  dhcpServer,
+		HasPassword: hasPassword,
+		Templates: i.templateVariables(
+			"http://boot.fra1.example.net", sample.URL.Files, sample.Client.Email, sample.Password, secret.New(template.Mark)),
+	}
+	if i.Client != nil {
+		m.Client = &i.Client.ID
+	}
+	if entity.Owner != nil {
+		m.Owner = &entity.Owner.ID
+	}
+	return m
 }
 
 // create creates an install.
-func (s *Installs) create(ctx context.Context, tx *pg.Tx, req createRequest) (i Install, err error) {
+func (s *Installs) create(ctx context.Context, tx *pg.Tx, req createRequest) (Install, error) {
 	b, err := req.Body.New()
 	if err != nil {
-		return i, err
+		return Install{}, err
 	}
 	b.Forced = req.passed
 	if err := lockMACs(ctx, tx, b.Host.MACs); err != nil {
-		return i, err
+		return Install{}, err
 	}
-	if err := s.checkInstall(ctx, tx, b, req.reasons); err != nil {
-		return i, req.Body.MapError(err)
+	i, err := s.insert(ctx, tx, b, req.reasons)
+	return i, req.Body.MapError(err)
+}
+
+// insert inserts an install, starts it and records that. It fails if there are reasons why the install cannot work. The caller has
+// locked the MAC addresses.
+func (s *Installs) insert(ctx context.Context, tx *pg.Tx, b *installBody, reasons problem.Fields) (i Install, err error) {
+	if err := s.checkInstall(ctx, tx, b, reasons); err != nil {
+		return i, err
 	}
 	id, err := s.rows.Insert(ctx, tx, b)
 	if err != nil {
-		return i, req.Body.MapError(fmt.Errorf("create an install: %w", err))
+		return i, fmt.Errorf("create an install: %w", err)
 	}
 	if err := s.startInstall(ctx, tx, id, b); err != nil {
-		return i, req.Body.MapError(err)
+		return i, err
 	}
 	if i, err = View.Get(ctx, tx, id); err != nil {
 		return i, fmt.Errorf("read install %d: %w", id, err)
@@ -123,7 +156,7 @@ func (s *Installs) checkInstall(ctx context.Context, tx *pg.Tx, b *installBody, 
 		return err
 	}
 	if b.DHCPServer == nil {
-		invalid.Add("/dhcp_server", "required", noDHCPServer, b.entity.Group.ID, b.entity.Group.Name)
+		invalid.Add("/dhcp_server", "required", preflight.RequiresDHCPServer, b.entity.Group.ID, b.entity.Group.Name)
 	} else if b.DHCPServerName, err = lockName(ctx, tx, "dhcp_server", int64(*b.DHCPServer)); errors.Is(err, pgx.ErrNoRows) {
 		invalid.Add("/dhcp_server", "not_found", "does not exist")
 	} else if err != nil {

@@ -44,6 +44,7 @@ type installBody struct {
 	FileServerName *string       `db:"file_server_name"`
 	Granted        bool          `db:"granted"`
 	Forced         []string      `db:"forced"`
+	ByClient       bool          `db:"by_client"`
 
 	entity      *machineEntity // from the network service; nil: it does not exist
 	hasPassword bool           // the caller chose the password
@@ -153,4 +154,23 @@ func parseSSHKeys(invalid *problem.Fields, text string) string {
 		keys = append(keys, line)
 	}
 	return strings.Join(keys, "\n")
+}
+
+// asInstall returns the install that the body creates, without what only the database knows.
+func (b *installBody) asInstall() *Install {
+	i := &Install{Variables: b.Variables}
+	i.Profile.ID, i.Profile.Name, i.SSHKeys = int64(b.Profile), b.ProfileName, b.SSHKeys
+	h := &i.Host
+	h.MACs, h.Hostname, h.Nameservers, h.Disk, h.Firmware = b.Host.MACs, b.Host.Hostname, b.Host.DNS, b.Host.Disk, b.Host.Firmware
+	h.Entity.ID = int64(b.Host.Entity)
+	if b.Host.IPv4Address != nil {
+		h.IPv4 = &InstallAddress{*b.Host.IPv4Address, b.Host.IPv4Gateway}
+	}
+	if b.Host.IPv6Address != nil {
+		h.IPv6 = &InstallAddress{*b.Host.IPv6Address, b.Host.IPv6Gateway}
+	}
+	if b.Client != nil {
+		i.Client = &rest.Ref{ID: int64(*b.Client)}
+	}
+	return i
 }

@@ -39,9 +39,18 @@ func (s *Installs) claimAddress(ctx context.Context, tx *pg.Tx, id int64) error 
 }
 
 // releaseEntity takes the address of an IP entity from the machines that were installed with it, except those of a
-// client (0: no exception).
+// client (0: no exception). It cancels the other clients' own installs.
 func (s *Installs) releaseEntity(ctx context.Context, tx *pg.Tx, entity, client int64) error {
-	return releaseAddresses(ctx, tx, "host_entity_id = $1 AND client_id IS DISTINCT FROM $2", entity, client)
+	const others = "host_entity_id = $1 AND client_id IS DISTINCT FROM $2"
+	_, err := tx.Exec(ctx, "UPDATE install SET owner_left = true WHERE id IN (SELECT id FROM install WHERE "+others+
+		" AND NOT owner_left ORDER BY id FOR UPDATE)", entity, client)
+	if err != nil {
+		return fmt.Errorf("note that IP entity %d has passed to another owner: %w", entity, err)
+	}
+	if err := s.cancelReinstalls(ctx, tx, "The IP entity was released.", others, entity, client); err != nil {
+		return err
+	}
+	return releaseAddresses(ctx, tx, others, entity, client)
 }
 
 // releaseAddresses makes DHCP stop offering an address to the machines of installs that have ended and meet an SQL

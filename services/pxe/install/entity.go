@@ -91,7 +91,7 @@ func (s *Installs) usedEntities(ctx context.Context, _ rest.None) ([]usedEntity,
 	rows, err := s.DB.Query(
 		ctx,
 		"SELECT host_entity_id, format('is used by install %s (%s) that has not ended', id, host_hostname) FROM install WHERE "+
-			reference.InstallUnfinished+" ORDER BY 1",
+			reference.InstallUnfinished+" AND NOT (by_client AND status = 'waiting') ORDER BY 1", // which a release cancels
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read the used IP entities: %w", err)

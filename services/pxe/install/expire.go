@@ -21,12 +21,13 @@ const expireBatchSize = 100
 // on, so the time is up only once the agent's reports were read after it.
 const expiredSQL = `SELECT i.id, i.status, i.stage_at, i.why, coalesce(q.what, ''), coalesce(q.got, ''), q.at FROM (
 		SELECT i.id, i.status, i.stage_at, CASE
-			WHEN i.status = 'waiting' AND i.granted AND d.heard_at > i.stage_at + make_interval(mins => $1::integer) THEN format('The machine did not request a boot script within %s minutes.', $1::integer)
+			WHEN i.status = 'waiting' AND i.granted AND d.heard_at > i.stage_at + make_interval(mins => w.minutes) THEN format('The machine did not request a boot script within %s minutes.', w.minutes)
 			WHEN i.status = 'booting' AND d.heard_at > i.stage_at + make_interval(mins => $2::integer) THEN format('The installer did not report within %s minutes after the machine got its boot script.', $2::integer)
 			WHEN i.status <> 'waiting' AND d.heard_at > i.started_at + make_interval(mins => p.time_until_marked_failed) THEN format('The install did not finish within the %s minutes that its profile allows.', p.time_until_marked_failed)
 			WHEN i.status = 'installing' AND p.time_until_marked_failed IS NULL AND d.heard_at > i.stage_at + make_interval(mins => $3::integer) THEN format('The install did not finish within %s minutes after the installer''s first report.', $3::integer)
 			END AS why
-		FROM install i JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN profile p ON p.id = i.profile_id WHERE ` + reference.InstallUnfinished + `) i
+		FROM install i JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN profile p ON p.id = i.profile_id
+		CROSS JOIN LATERAL (SELECT CASE WHEN i.by_client THEN least($1::integer, $5::integer) ELSE $1::integer END AS minutes) w WHERE ` + reference.InstallUnfinished + `) i
 	LEFT JOIN LATERAL (SELECT what, got, at FROM install_request WHERE install_id = i.id ORDER BY n DESC LIMIT 1) q ON true
 	WHERE i.why IS NOT NULL ORDER BY i.id LIMIT $4`
 
@@ -85,6 +86,7 @@ func (s *Installs) Expire(ctx context.Context) error {
 		settings.InstallBoot.In(v),
 		settings.InstallTime.In(v),
 		expireBatchSize,
+		int(reinstallWait.Minutes()),
 	)
 	if err != nil {
 		return fmt.Errorf("find expired installs: %w", err)

@@ -18,8 +18,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
+	"github.com/ironplane/ironplane/services/pxe/preflight"
 	"github.com/ironplane/ironplane/services/pxe/reference"
-	"github.com/ironplane/ironplane/services/pxe/site"
 )
 
 // The statuses of an install. An install with one of the last three has ended.
@@ -116,8 +116,8 @@ type Installs struct {
 
 	rows *table.Table[installBody]
 
-	// OpenAgent returns a client of a server's agent, which the caller must Close.
-	OpenAgent func(ctx context.Context, kind site.Kind, id int64) (*site.Agent, error)
+	// Preflight finds the reasons why an install cannot work.
+	Preflight *preflight.Finder
 }
 
 // New returns the installs of a database with the current schema. outbox takes messages to the clients service.

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/services/pxe/preflight"
 )
 
 // machineEntity is an IP entity as the network service describes it.
@@ -93,7 +94,7 @@ func (s *Installs) holdEntity(ctx context.Context, tx *pg.Tx, id, client int64) 
 	case entity == nil:
 		return problem.Member(pointer, "not_found", "does not exist")
 	case !entity.isFor(client):
-		return problem.Fields{foreignEntity(id)}.Err()
+		return problem.Fields{preflight.ForeignEntity(id)}.Err()
 	default:
 		return nil
 	}

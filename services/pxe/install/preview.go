@@ -11,7 +11,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/templates"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
@@ -111,14 +110,14 @@ func (s *Installs) renderProfile(ctx context.Context, req previewRequest) (r Ren
 	if err != nil {
 		return r, err
 	}
-	p := s.newPreflight(&b.found)
-	reasons, err := p.findReasons(ctx)
+	machine := b.found.newMachine()
+	found, err := s.Preflight.Find(ctx, machine)
 	if err != nil {
 		return r, err
 	}
-	r.Reasons = append(problem.Fields{}, reasons...)
-	v := p.variables()
-	v.Password, v.URL.Files = secret.New(""), p.filesURL(v.URL.Files)
+	r.Reasons = append(problem.Fields{}, found.Reasons...)
+	v := machine.Templates
+	v.Password, v.URL.Files = secret.New(""), found.FilesURL(v.URL.Files)
 	if b.Client != nil {
 		v.Client.Email = *b.found.ClientEmail
 		if v.Client.Name, err = s.clientName(ctx, int64(*b.Client)); err != nil {
@@ -136,16 +135,4 @@ func (s *Installs) clientName(ctx context.Context, id int64) (name string, err e
 		return "", fmt.Errorf("read the name of client %d: %w", id, err)
 	}
 	return name, nil
-}
-
-// filesURL returns the address at which machines of the site reach their files, or other if it is unknown.
-func (p *preflight) filesURL(other string) string {
-	for _, kind := range []site.Kind{site.FileServer, site.DHCPServer} {
-		for _, a := range p.agents {
-			if a.Kind == kind && a.MachinesURL != "" {
-				return a.MachinesURL
-			}
-		}
-	}
-	return other
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/pxe/preflight"
 )
 
 // prepareRetry asks the network and clients services for the present IP entity and client. It refuses the retry if one
 // was deleted, or if the entity has other addresses.
 func (s *Installs) prepareRetry(ctx context.Context, req *retryRequest) error {
-	forced, err := parseForce(req.Force)
+	forced, err := preflight.ParseForce(req.Force)
 	if err != nil {
 		return err
 	}
@@ -49,13 +50,13 @@ func (s *Installs) prepareRetry(ctx context.Context, req *retryRequest) error {
 			return err
 		}
 	}
-	p := preflight{
-		Installs: s, install: &i, entity: entity, dhcpServer: (*rest.RefID)(&i.DHCPServer.ID),
-		hasPassword: !req.Body.Sent().Password.IsZero(),
+	hasPassword := !req.Body.Sent().Password.IsZero()
+	found, err := s.Preflight.Find(ctx, i.newMachine(entity, &i.DHCPServer.ID, hasPassword))
+	if err != nil {
+		return err
 	}
-	reasons, err := p.findReasons(ctx)
-	req.reasons, req.passed = without(reasons, forced)
-	return err
+	req.reasons, req.passed = preflight.Without(found.Reasons, forced)
+	return nil
 }
 
 // missingError refuses to retry an install because an item that it needs was deleted.

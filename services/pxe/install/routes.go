@@ -52,7 +52,7 @@ const (
 
 // Routes returns the documented routes.
 func (s *Installs) Routes() []rest.Route {
-	return slices.Concat(s.changeRoutes(), s.viewRoutes(), s.transitionRoutes(), []rest.Route{s.preview()})
+	return slices.Concat(s.changeRoutes(), s.viewRoutes(), s.transitionRoutes(), []rest.Route{s.reinstall(), s.preview()})
 }
 
 // changeRoutes returns the routes that create and delete installs.

@@ -98,10 +98,10 @@ type DHCPHealth struct {
 	TFTP     bool           `json:"tftp,omitempty"`
 }
 
-// Serves reports whether machines with an address, such as 192.0.2.10/24, can get it from the agent.
+// Serves reports whether machines with an address can get it from the agent.
 func (h *DHCPHealth) Serves(address string) bool {
-	p, err := netip.ParsePrefix(address)
-	return err == nil && (len(h.Networks) == 0 || slices.ContainsFunc(h.Networks, func(n netip.Prefix) bool { return n.Contains(p.Addr()) }))
+	a, err := netip.ParseAddr(address)
+	return err == nil && (len(h.Networks) == 0 || slices.ContainsFunc(h.Networks, func(n netip.Prefix) bool { return n.Contains(a) }))
 }
 
 // DHCPMode says what an agent offers by DHCP.

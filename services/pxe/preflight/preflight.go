@@ -1,4 +1,5 @@
-package install
+// Package preflight finds the reasons why an install cannot work, before it begins.
+package preflight
 
 import (
 	"context"
@@ -11,11 +12,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/rest/route"
-	"github.com/ironplane/ironplane/pkg/secret"
-	"github.com/ironplane/ironplane/pkg/template"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/templates"
@@ -24,30 +25,32 @@ import (
 
 // The codes of reasons why an install cannot work.
 const (
-	agentUnreachable = "agent_unreachable"
-	clientMismatch   = "client_mismatch"
-	fileMissing      = "file_missing"
-	noBootloader     = "no_bootloader"
-	noDHCP           = "no_dhcp"
-	noLogin          = "no_login"
-	variableMissing  = "variable_missing"
+	AgentUnreachable = "agent_unreachable"
+	ClientMismatch   = "client_mismatch"
+	FileMissing      = "file_missing"
+	NoBootloader     = "no_bootloader"
+	NoDHCP           = "no_dhcp"
+	NoLogin          = "no_login"
+	VariableMissing  = "variable_missing"
 )
 
 // forcible are the reasons that a caller may pass over.
-var forcible = []string{agentUnreachable, fileMissing, noBootloader, noDHCP, noLogin, variableMissing}
+var forcible = []string{AgentUnreachable, FileMissing, NoBootloader, NoDHCP, NoLogin, VariableMissing}
 
-// noDHCPServer is the text about an IP group without a DHCP server.
-const noDHCPServer = "is required because IP group %d (%s) has no DHCP server"
+// RequiresDHCPServer is the text about an IP group without a DHCP server.
+const RequiresDHCPServer = "is required because IP group %d (%s) has no DHCP server"
 
 const (
 	// silentAfter is how long after its last answer an agent counts as unreachable.
 	silentAfter = 5 * time.Minute
+	// askTimeout bounds the questions to the agents.
+	askTimeout = 3 * time.Second
 	// maxMissingFiles is how many missing files of a file server are named.
 	maxMissingFiles = 10
 )
 
-// parseForce parses the codes of reasons that a caller passes over.
-func parseForce(text string) ([]string, error) {
+// ParseForce parses the codes of reasons that a caller passes over.
+func ParseForce(text string) ([]string, error) {
 	codes := []string{}
 	for code := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if !slices.Contains(forcible, code) {
@@ -60,8 +63,8 @@ func parseForce(text string) ([]string, error) {
 	return codes, nil
 }
 
-// without returns the reasons whose codes the caller does not pass over, and the codes that were passed over.
-func without(reasons problem.Fields, forced []string) (left problem.Fields, passed []string) {
+// Without returns the reasons whose codes the caller does not pass over, and the codes that were passed over.
+func Without(reasons problem.Fields, forced []string) (left problem.Fields, passed []string) {
 	passed = []string{}
 	for _, reason := range reasons {
 		if slices.Contains(forced, reason.Code) {
@@ -74,17 +77,51 @@ func without(reasons problem.Fields, forced []string) (left problem.Fields, pass
 	return left, slices.Compact(passed)
 }
 
-// preflight finds the reasons why an install cannot work.
-type preflight struct {
-	*Installs
-	install    *Install
-	entity     *machineEntity
-	dhcpServer *rest.RefID
-	// hasPassword reports whether the caller chose the password.
-	hasPassword bool
+// Finder finds reasons.
+type Finder struct {
+	DB    *pg.DB
+	Peers mesh.Peers // for deadlines
+	// OpenAgent returns a client of a server's agent, which the caller must Close.
+	OpenAgent func(ctx context.Context, kind site.Kind, id int64) (*site.Agent, error)
+}
 
+// Machine is a machine to install.
+type Machine struct {
+	Profile    int64
+	Entity     int64
+	Group      rest.Ref // of the IP entity; 0: unknown
+	DHCPServer *int64
+	Client     *int64
+	Owner      *int64 // the client that the IP entity is assigned to, or 0; nil: unknown
+	// HasPassword reports whether the caller chose the password.
+	HasPassword bool
+	// Templates are the variables of the profile's templates. The addresses of files are samples.
+	Templates script.Variables
+}
+
+// Result is what a Finder found.
+type Result struct {
+	Reasons problem.Fields
 	agents  []reportedAgent
-	reasons problem.Fields
+}
+
+// FilesURL returns the address at which machines of the site reach their files, or other if it is unknown.
+func (r *Result) FilesURL(other string) string {
+	for _, kind := range []site.Kind{site.FileServer, site.DHCPServer} {
+		for _, a := range r.agents {
+			if a.Kind == kind && a.MachinesURL != "" {
+				return a.MachinesURL
+			}
+		}
+	}
+	return other
+}
+
+// search is one search for reasons.
+type search struct {
+	*Finder
+	*Machine
+	Result
 }
 
 // reportedAgent is an agent of the machine's site, as its last report has it.
@@ -108,48 +145,42 @@ func (a *reportedAgent) String() string {
 	return fmt.Sprintf("%s %d (%s)", noun, a.ID, a.Name)
 }
 
-// findReasons returns all reasons, with a code for each.
-func (p *preflight) findReasons(ctx context.Context) (problem.Fields, error) {
+// Find returns all reasons, with a code for each.
+func (f *Finder) Find(ctx context.Context, m *Machine) (*Result, error) {
+	p := &search{Finder: f, Machine: m}
 	if err := p.loadAgents(ctx); err != nil {
 		return nil, err
 	}
-	if group := &p.entity.Group; p.dhcpServer == nil && group.ID != 0 {
-		p.add("/dhcp_server", "required", noDHCPServer, group.ID, group.Name)
+	if m.DHCPServer == nil && m.Group.ID != 0 {
+		p.add("/dhcp_server", "required", RequiresDHCPServer, m.Group.ID, m.Group.Name)
 	}
 	p.checkOwner()
 	for i := range p.agents {
 		p.checkReport(&p.agents[i])
 	}
-	needs, err := templates.FindNeeds(ctx, p.DB, p.install.Profile.ID, p.variables())
+	needs, err := templates.FindNeeds(ctx, p.DB, m.Profile, m.Templates)
 	if err != nil {
 		return nil, err
 	}
 	p.checkLogin(needs)
 	p.checkVariables(needs)
-	return p.reasons, p.checkFiles(ctx, needs.Files)
+	return &p.Result, p.checkFiles(ctx, needs.Files)
 }
 
 // add adds a reason. Several may concern one member.
-func (p *preflight) add(pointer, code, format string, args ...any) {
-	p.reasons = append(p.reasons, problem.Field{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)})
-}
-
-// variables returns the variables of the install's templates, with sample addresses of its site.
-func (p *preflight) variables() script.Variables {
-	sample := script.NewSample()
-	return p.install.templateVariables(
-		"http://boot.fra1.example.net", sample.URL.Files, sample.Client.Email, sample.Password, secret.New(template.Mark))
+func (p *search) add(pointer, code, format string, args ...any) {
+	p.Reasons = append(p.Reasons, problem.Field{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)})
 }
 
 // loadAgents reads the last reports of the DHCP server and of the site's file servers.
-func (p *preflight) loadAgents(ctx context.Context) error {
+func (p *search) loadAgents(ctx context.Context) error {
 	rows, err := p.DB.Query(ctx, `
 		SELECT s.kind, s.id, s.name, a.seen_at IS NOT NULL, coalesce(a.seen_at < now() - $3::interval, true),
 			coalesce(a.machines_url, ''), coalesce(a.machines_ipv6_url, ''), a.dhcp
 		FROM (SELECT $4::text AS kind, id, name FROM dhcp_server WHERE id = $1
 			UNION ALL SELECT $5, id, name FROM file_server WHERE group_id = $2) s
 		LEFT JOIN site_agent a ON a.kind = s.kind AND a.id = s.id ORDER BY s.kind, s.id`,
-		p.dhcpServer, p.entity.Group.ID, silentAfter, site.DHCPServer, site.FileServer)
+		p.DHCPServer, p.Group.ID, silentAfter, site.DHCPServer, site.FileServer)
 	if err != nil {
 		return fmt.Errorf("read the reports of a site's agents: %w", err)
 	}
@@ -160,46 +191,46 @@ func (p *preflight) loadAgents(ctx context.Context) error {
 }
 
 // checkOwner adds a reason if the IP entity is not assigned to the install's client.
-func (p *preflight) checkOwner() {
-	if client := p.install.Client; client != nil && !p.entity.isFor(client.ID) {
-		p.reasons = append(p.reasons, foreignEntity(p.install.Host.Entity.ID))
+func (p *search) checkOwner() {
+	if p.Client != nil && p.Owner != nil && *p.Owner != *p.Client {
+		p.Reasons = append(p.Reasons, ForeignEntity(p.Entity))
 	}
 }
 
-// foreignEntity returns the reason that the IP entity is not assigned to the client.
-func foreignEntity(entity int64) problem.Field {
+// ForeignEntity returns the reason that the IP entity is not assigned to the client.
+func ForeignEntity(entity int64) problem.Field {
 	return problem.Field{
 		Pointer: "/client",
-		Code:    clientMismatch,
+		Code:    ClientMismatch,
 		Message: fmt.Sprintf("does not own IP entity %d: assign the entity to the client first", entity),
 	}
 }
 
 // checkReport adds the reasons in an agent's last report.
-func (p *preflight) checkReport(a *reportedAgent) {
+func (p *search) checkReport(a *reportedAgent) {
 	pointer := map[site.Kind]string{site.DHCPServer: "/dhcp_server", site.FileServer: "/host/entity"}[a.Kind]
 	switch {
 	case !a.IsKnown:
-		p.add(pointer, agentUnreachable, "needs the agent of %s, which has not answered yet", a)
+		p.add(pointer, AgentUnreachable, "needs the agent of %s, which has not answered yet", a)
 	case a.IsSilent:
-		p.add(pointer, agentUnreachable, "needs the agent of %s, which has not answered for 5 minutes", a)
+		p.add(pointer, AgentUnreachable, "needs the agent of %s, which has not answered for 5 minutes", a)
 	}
 	if a.Kind != site.DHCPServer || !a.IsKnown {
 		return
 	}
-	host := &p.install.Host
+	host := &p.Templates.Host
 	switch {
 	case a.MachinesURL == "":
-		p.add(pointer, noDHCP, "needs the agent of %s to serve machines: set IRONPLANE_AGENT_MACHINES_LISTEN there", a)
+		p.add(pointer, NoDHCP, "needs the agent of %s to serve machines: set IRONPLANE_AGENT_MACHINES_LISTEN there", a)
 	case a.DHCP == nil: // an agent of an earlier version does not report it
 	case a.DHCP.Mode == "":
-		p.add(pointer, noDHCP, "needs the agent of %s to serve DHCP: set IRONPLANE_AGENT_DHCP there", a)
-	case host.IPv4 != nil && !a.DHCP.Serves(host.IPv4.Address):
-		p.add(pointer, noDHCP, "needs DHCP for %s, and the agent of %s serves %s", host.IPv4.Address, a, strings.Join(networks(a.DHCP), ", "))
-	case host.IPv4 == nil && a.DHCP.Mode == siteagent.DHCPAuthoritative && a.IPv6URL == "":
-		p.add(pointer, noDHCP, "needs DHCPv6, and the agent of %s serves IPv4 only: set IRONPLANE_AGENT_DHCP_IPV6 there", a)
+		p.add(pointer, NoDHCP, "needs the agent of %s to serve DHCP: set IRONPLANE_AGENT_DHCP there", a)
+	case host.IPv4.Address != "" && !a.DHCP.Serves(host.IPv4.Address):
+		p.add(pointer, NoDHCP, "needs DHCP for %s, and the agent of %s serves %s", host.IPv4.Address, a, strings.Join(networks(a.DHCP), ", "))
+	case host.IPv4.Address == "" && a.DHCP.Mode == siteagent.DHCPAuthoritative && a.IPv6URL == "":
+		p.add(pointer, NoDHCP, "needs DHCPv6, and the agent of %s serves IPv4 only: set IRONPLANE_AGENT_DHCP_IPV6 there", a)
 	case host.Firmware == "bios" && !a.DHCP.TFTP:
-		p.add("/host/firmware", noBootloader, "needs TFTP: set IRONPLANE_AGENT_TFTP_LISTEN at the agent of %s", a)
+		p.add("/host/firmware", NoBootloader, "needs TFTP: set IRONPLANE_AGENT_TFTP_LISTEN at the agent of %s", a)
 	}
 }
 
@@ -213,25 +244,25 @@ func networks(h *siteagent.DHCPHealth) (texts []string) {
 
 // checkLogin adds a reason if nobody could sign in to the installed machine. Templates that set neither a password nor keys are not
 // for machines to sign in to.
-func (p *preflight) checkLogin(needs templates.Needs) {
-	hasKeys := p.install.SSHKeys != ""
+func (p *search) checkLogin(needs templates.Needs) {
+	hasKeys := len(p.Templates.SSHKeys) > 0
 	switch {
-	case needs.Password && p.hasPassword, needs.SSHKeys && hasKeys:
+	case needs.Password && p.HasPassword, needs.SSHKeys && hasKeys:
 	case needs.Password && needs.SSHKeys:
-		p.add("/password", noLogin, "is required unless there are ssh_keys: nobody could sign in to the machine")
+		p.add("/password", NoLogin, "is required unless there are ssh_keys: nobody could sign in to the machine")
 	case needs.Password:
-		p.add("/password", noLogin, "is required: the profile sets no SSH keys, so nobody could sign in to the machine")
+		p.add("/password", NoLogin, "is required: the profile sets no SSH keys, so nobody could sign in to the machine")
 	case needs.SSHKeys:
-		p.add("/ssh_keys", noLogin, "is required: the profile sets no password, so nobody could sign in to the machine")
+		p.add("/ssh_keys", NoLogin, "is required: the profile sets no password, so nobody could sign in to the machine")
 	}
 }
 
 // checkVariables adds a reason for each variable that a template uses without a default, and that the install lacks.
-func (p *preflight) checkVariables(needs templates.Needs) {
+func (p *search) checkVariables(needs templates.Needs) {
 	for _, template := range slices.Sorted(maps.Keys(needs.Variables)) {
 		for _, name := range needs.Variables[template] {
-			if _, ok := p.install.Variables[name]; !ok {
-				p.add("/variables", variableMissing, "must have %s, which %s uses without a default", name, template)
+			if !slices.ContainsFunc(p.Templates.Variables, func(v script.Variable) bool { return v.Name == name }) {
+				p.add("/variables", VariableMissing, "must have %s, which %s uses without a default", name, template)
 			}
 		}
 	}
@@ -239,11 +270,11 @@ func (p *preflight) checkVariables(needs templates.Needs) {
 
 // checkFiles asks the site's agents for the bootloaders and for the files of the boot script. It skips an agent that does not
 // answer, because the last report already says so. No agent can have a file whose path is invalid.
-func (p *preflight) checkFiles(ctx context.Context, files []string) error {
+func (p *search) checkFiles(ctx context.Context, files []string) error {
 	valid := make([]string, 0, len(files))
 	for _, path := range files[:min(len(files), siteagent.MaxMissingPaths)] {
 		if err := siteagent.CheckPath(path); err != nil {
-			p.add("/profile", fileMissing, "needs %.100q, which no file server can have: %s", path, err)
+			p.add("/profile", FileMissing, "needs %.100q, which no file server can have: %s", path, err)
 			continue
 		}
 		valid = append(valid, path)
@@ -256,9 +287,9 @@ func (p *preflight) checkFiles(ctx context.Context, files []string) error {
 		if a.Kind == site.DHCPServer && a.IsKnown && a.DHCP != nil && a.DHCP.Mode != "" {
 			bootloaders := map[string][]string{
 				"bios": {siteagent.BootloaderBIOS}, "uefi": {siteagent.BootloaderUEFI, siteagent.LocalBootUEFI},
-			}[p.install.Host.Firmware]
+			}[p.Templates.Host.Firmware]
 			for _, path := range p.findMissing(asking, a, bootloaders) {
-				p.add("/host/firmware", noBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
+				p.add("/host/firmware", NoBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
 			}
 		}
 		if a.Kind == site.DHCPServer && hasFileServer {
@@ -275,7 +306,7 @@ func (p *preflight) checkFiles(ctx context.Context, files []string) error {
 }
 
 // findMissing returns the files that an agent lacks, or none if it does not answer. What it says about other files does not count.
-func (p *preflight) findMissing(ctx context.Context, a *reportedAgent, paths []string) []string {
+func (p *search) findMissing(ctx context.Context, a *reportedAgent, paths []string) []string {
 	if len(paths) == 0 || a.IsSilent {
 		return nil
 	}
@@ -292,7 +323,7 @@ func (p *preflight) findMissing(ctx context.Context, a *reportedAgent, paths []s
 }
 
 // addMissingFile adds the reason that a file server lacks a file, and says how it gets there.
-func (p *preflight) addMissingFile(ctx context.Context, a *reportedAgent, path string) error {
+func (p *search) addMissingFile(ctx context.Context, a *reportedAgent, path string) error {
 	var root *int64
 	err := p.DB.QueryRow(ctx, `
 		WITH RECURSIVE above AS (
@@ -304,34 +335,15 @@ func (p *preflight) addMissingFile(ctx context.Context, a *reportedAgent, path s
 		return fmt.Errorf("find a missing file in the store: %w", err)
 	}
 	if root != nil {
-		p.add("/profile", fileMissing, "needs %s, which %s lacks: sync it with POST /pxe/file/%d/child/sync", path, a, *root)
+		p.add("/profile", FileMissing, "needs %s, which %s lacks: sync it with POST /pxe/file/%d/child/sync", path, a, *root)
 		return nil
 	}
 	folder, _, isNested := strings.Cut(path, "/")
 	folder, isISO := strings.CutSuffix(folder, ".iso")
 	if folder == "local" || !isNested && !isISO { // a sync leaves local alone
-		p.add("/profile", fileMissing, "needs %s, which %s lacks: put the file there", path, a)
+		p.add("/profile", FileMissing, "needs %s, which %s lacks: put the file there", path, a)
 		return nil
 	}
-	p.add("/profile", fileMissing, "needs %s, which %s lacks: import an ISO into the folder %s, and sync it", path, a, folder)
+	p.add("/profile", FileMissing, "needs %s, which %s lacks: import an ISO into the folder %s, and sync it", path, a, folder)
 	return nil
-}
-
-// asInstall returns the install that the body creates, without what only the database knows.
-func (b *installBody) asInstall() *Install {
-	i := &Install{Variables: b.Variables}
-	i.Profile.ID, i.Profile.Name, i.SSHKeys = int64(b.Profile), b.ProfileName, b.SSHKeys
-	h := &i.Host
-	h.MACs, h.Hostname, h.Nameservers, h.Disk, h.Firmware = b.Host.MACs, b.Host.Hostname, b.Host.DNS, b.Host.Disk, b.Host.Firmware
-	h.Entity.ID = int64(b.Host.Entity)
-	if b.Host.IPv4Address != nil {
-		h.IPv4 = &InstallAddress{*b.Host.IPv4Address, b.Host.IPv4Gateway}
-	}
-	if b.Host.IPv6Address != nil {
-		h.IPv6 = &InstallAddress{*b.Host.IPv6Address, b.Host.IPv6Gateway}
-	}
-	if b.Client != nil {
-		i.Client = &rest.Ref{ID: int64(*b.Client)}
-	}
-	return i
 }
