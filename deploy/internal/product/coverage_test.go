@@ -73,8 +73,11 @@ func TestEveryRoute(t *testing.T) {
 					w.withoutPermission(o, testkit.NewClient(t, testkit.As(p.Services[service], caller)), kind == principal.Client)
 				}
 				w.missingItem(o)
-				w.garbage(o)
 				w.otherMethod(o)
+				if o.Guard == guard.Client { // which admits no admin
+					w.c = testkit.NewClient(t, testkit.As(p.Services[service], others[principal.Client]))
+				}
+				w.garbage(o)
 			})
 		}
 	}
@@ -315,6 +318,10 @@ func (w *walk) withoutPermission(o rest.Operation, unprivileged *testkit.Client,
 			want = map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusForbidden}[o.Method]
 		}
 		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(want)
+	case o.Guard == guard.Client && client: // the client has no machine
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(422)
+	case o.Guard == guard.Client:
+		unprivileged.Do(o.Method, w.item(o.Path), o.Example).WantDetail(403, "Only a client can use this route.")
 	case o.Guard == guard.EveryKey:
 		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(200)
 	case o.Guard.String() == "the target's permission":
