@@ -523,6 +523,36 @@ func (e ListedInstallStatus) Valid() bool {
 	}
 }
 
+// Defines values for ReinstallStatus.
+const (
+	ReinstallStatusBooting    ReinstallStatus = "booting"
+	ReinstallStatusCancelled  ReinstallStatus = "cancelled"
+	ReinstallStatusFailed     ReinstallStatus = "failed"
+	ReinstallStatusInstalled  ReinstallStatus = "installed"
+	ReinstallStatusInstalling ReinstallStatus = "installing"
+	ReinstallStatusWaiting    ReinstallStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ReinstallStatus enum.
+func (e ReinstallStatus) Valid() bool {
+	switch e {
+	case ReinstallStatusBooting:
+		return true
+	case ReinstallStatusCancelled:
+		return true
+	case ReinstallStatusFailed:
+		return true
+	case ReinstallStatusInstalled:
+		return true
+	case ReinstallStatusInstalling:
+		return true
+	case ReinstallStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RenderProfileBodyHostFirmware.
 const (
 	RenderProfileBodyHostFirmwareBios RenderProfileBodyHostFirmware = "bios"
@@ -5092,6 +5122,80 @@ type RefreshLicenseBody struct {
 	IsWrapped *bool `json:"isWrapped,omitempty"`
 }
 
+// Reinstall defines model for Reinstall.
+type Reinstall struct {
+	// Attempt The number of the attempt. It rises with each retry.
+	Attempt    int32     `json:"attempt"`
+	Client     *Ref      `json:"client,omitempty"`
+	CreatedAt  Timestamp `json:"created_at"`
+	DHCPServer Ref       `json:"dhcp_server"`
+
+	// Error Why the install failed: the installer's report, or the stage that took too long.
+	Error      *string     `json:"error,omitempty"`
+	FileServer *Ref        `json:"file_server,omitempty"`
+	FinishedAt *Timestamp  `json:"finished_at,omitempty"`
+	Host       InstallHost `json:"host"`
+
+	// ID The item's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Message What the client has to do.
+	Message string `json:"message"`
+
+	// Name The host name of the machine.
+	Name    string `json:"name"`
+	Profile Ref    `json:"profile"`
+
+	// Progress The progress in percent that the installer reported.
+	Progress int32 `json:"progress"`
+
+	// Reason Why the install waits. Left out if it waits only for the machine.
+	Reason *string    `json:"reason,omitempty"`
+	SeenAt *Timestamp `json:"seen_at,omitempty"`
+
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
+	SSHKeys   string     `json:"ssh_keys"`
+	StartedAt *Timestamp `json:"started_at,omitempty"`
+
+	// Status waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
+	Status ReinstallStatus `json:"status"`
+
+	// Step The last step that the installer reported.
+	Step *string `json:"step,omitempty"`
+}
+
+// ReinstallStatus waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended.
+type ReinstallStatus string
+
+// ReinstallMachineBody defines model for ReinstallMachineBody.
+type ReinstallMachineBody struct {
+	// Confirm Must be true: the disk of the machine is erased.
+	//
+	// Examples: true
+	Confirm bool `json:"confirm"`
+
+	// Entity A reference to an item. The id alone, as a number, is accepted too.
+	Entity RefBody `json:"entity"`
+
+	// Hostname The host name. The default is the present one.
+	//
+	// Examples: web1.example.com
+	Hostname *string `json:"hostname,omitempty"`
+
+	// Password The password of root, or of Administrator on Windows. Required unless there are ssh_keys.
+	//
+	// Examples: a long walk in the rain
+	Password *string `json:"password,omitempty"`
+
+	// Profile A reference to an item. The id alone, as a number, is accepted too.
+	Profile RefBody `json:"profile"`
+
+	// SSHKeys The public SSH keys that may sign in as root, one per line.
+	SSHKeys *string `json:"ssh_keys,omitempty"`
+}
+
 // Removed defines model for Removed.
 type Removed struct {
 	// Count the number of deleted entities
@@ -9141,6 +9245,12 @@ type RenderProfileParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ReinstallMachineParams defines parameters for ReinstallMachine.
+type ReinstallMachineParams struct {
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListShellScriptsParams defines parameters for ListShellScripts.
 type ListShellScriptsParams struct {
 	// Q Searches names and other text for this part, in upper or lower case.
@@ -9608,6 +9718,9 @@ type CopyProfileJSONRequestBody = CopyProfileBody
 
 // RenderProfileJSONRequestBody defines body for RenderProfile for application/json ContentType.
 type RenderProfileJSONRequestBody = RenderProfileBody
+
+// ReinstallMachineJSONRequestBody defines body for ReinstallMachine for application/json ContentType.
+type ReinstallMachineJSONRequestBody = ReinstallMachineBody
 
 // CreateShellScriptJSONRequestBody defines body for CreateShellScript for application/json ContentType.
 type CreateShellScriptJSONRequestBody = CreateShellScriptBody
@@ -12082,6 +12195,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfile(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReinstallMachineWithBody Install an own machine again
+	//
+	// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+	ReinstallMachineWithBody(ctx context.Context, params *ReinstallMachineParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReinstallMachine Install an own machine again
+	//
+	// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+	ReinstallMachine(ctx context.Context, params *ReinstallMachineParams, body ReinstallMachineJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListShellScripts List shell scripts
 	//
@@ -17255,6 +17386,44 @@ func (c *Caller) RenderProfileWithBody(ctx context.Context, profileID int64, par
 // Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 func (c *Caller) RenderProfile(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRenderProfileRequest(c.Server, profileID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReinstallMachineWithBody Install an own machine again
+//
+// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+func (c *Caller) ReinstallMachineWithBody(ctx context.Context, params *ReinstallMachineParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReinstallMachineRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReinstallMachine Install an own machine again
+//
+// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+func (c *Caller) ReinstallMachine(ctx context.Context, params *ReinstallMachineParams, body ReinstallMachineJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReinstallMachineRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -32547,6 +32716,61 @@ func NewRenderProfileRequestWithBody(server string, profileID int64, params *Ren
 	return req, nil
 }
 
+// NewReinstallMachineRequest calls the generic ReinstallMachine builder with application/json body
+func NewReinstallMachineRequest(server string, params *ReinstallMachineParams, body ReinstallMachineJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReinstallMachineRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewReinstallMachineRequestWithBody constructs an http.Request for the ReinstallMachine method, with any body, and a specified content type
+func NewReinstallMachineRequestWithBody(server string, params *ReinstallMachineParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pxe/reinstall")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListShellScriptsRequest constructs an http.Request for the ListShellScripts method
 func NewListShellScriptsRequest(server string, params *ListShellScriptsParams) (*http.Request, error) {
 	var err error
@@ -36861,6 +37085,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /pxe/profile/{profile_id}/render (the `RenderProfile` operationId).
 	RenderProfileWithResponse(ctx context.Context, profileID int64, params *RenderProfileParams, body RenderProfileJSONRequestBody, reqEditors ...RequestEditorFn) (*RenderProfileResponse, error)
+
+	// ReinstallMachineWithBodyWithResponse Install an own machine again
+	//
+	// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+	ReinstallMachineWithBodyWithResponse(ctx context.Context, params *ReinstallMachineParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReinstallMachineResponse, error)
+
+	// ReinstallMachineWithResponse Install an own machine again
+	//
+	// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+	ReinstallMachineWithResponse(ctx context.Context, params *ReinstallMachineParams, body ReinstallMachineJSONRequestBody, reqEditors ...RequestEditorFn) (*ReinstallMachineResponse, error)
 
 	// ListShellScriptsWithResponse List shell scripts
 	//
@@ -44743,6 +44985,46 @@ func (r RenderProfileResponse) ContentType() string {
 	return ""
 }
 
+// ReinstallMachineResponse200Headers the declared response headers of an HTTP 200 response for ReinstallMachine
+type ReinstallMachineResponse200Headers struct {
+	ETag *string
+}
+
+type ReinstallMachineResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reinstall
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReinstallMachineResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ReinstallMachineResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReinstallMachineResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReinstallMachineResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListShellScriptsResponse200Headers the declared response headers of an HTTP 200 response for ListShellScripts
 type ListShellScriptsResponse200Headers struct {
 	Link        *string
@@ -49854,6 +50136,36 @@ func (c *ClientWithResponses) RenderProfileWithResponse(ctx context.Context, pro
 		return nil, err
 	}
 	return ParseRenderProfileResponse(rsp)
+}
+
+// ReinstallMachineWithBodyWithResponse Install an own machine again
+//
+// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+func (c *ClientWithResponses) ReinstallMachineWithBodyWithResponse(ctx context.Context, params *ReinstallMachineParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReinstallMachineResponse, error) {
+	rsp, err := c.ReinstallMachineWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReinstallMachineResponse(rsp)
+}
+
+// ReinstallMachineWithResponse Install an own machine again
+//
+// For clients. The machine is that of the IP entity's newest install, which must be the client's and have succeeded. The profile is one that clients see. The client then restarts the machine, which erases its disk. The install lapses after an hour, and when the entity is released or the client is disabled. Needs a client. Adds one item to the log. Without an Idempotency-Key, a repeated request is refused.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pxe/reinstall (the `ReinstallMachine` operationId).
+func (c *ClientWithResponses) ReinstallMachineWithResponse(ctx context.Context, params *ReinstallMachineParams, body ReinstallMachineJSONRequestBody, reqEditors ...RequestEditorFn) (*ReinstallMachineResponse, error) {
+	rsp, err := c.ReinstallMachine(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReinstallMachineResponse(rsp)
 }
 
 // ListShellScriptsWithResponse List shell scripts
@@ -59083,6 +59395,52 @@ func ParseRenderProfileResponse(rsp *http.Response) (*RenderProfileResponse, err
 		}
 		response.JSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseReinstallMachineResponse parses an HTTP response from a ReinstallMachineWithResponse call
+func ParseReinstallMachineResponse(rsp *http.Response) (*ReinstallMachineResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReinstallMachineResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reinstall
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReinstallMachineResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
