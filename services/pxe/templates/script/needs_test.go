@@ -1,11 +1,11 @@
 package script_test
 
 import (
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
@@ -47,7 +47,7 @@ func TestFindFiles(t *testing.T) {
 
 // What a template needs is found in about as much memory as the template has, so that its author cannot use up the process's.
 func TestNeedsAreFoundInLittleMemory(t *testing.T) {
-	const maxSize, maxAllocated = 256 << 10, 100 << 20
+	const maxSize, maxGrowth = 256 << 10, 100 << 20
 	nested := func(begin string) string {
 		n := maxSize / len(begin+"{{end}}")
 		return strings.Repeat(begin, n) + strings.Repeat("{{end}}", n)
@@ -61,12 +61,8 @@ func TestNeedsAreFoundInLittleMemory(t *testing.T) {
 			script.FindFiles("set a "+strings.Repeat("x", maxSize/2)+"\n"+strings.Repeat("kernel ${a}\n", maxSize/24), "http://files")
 		},
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		find()
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; got > maxAllocated {
-			t.Errorf("%s: got %d MiB allocated, want at most %d", name, got>>20, maxAllocated>>20)
+		if got := testkit.HeapGrowth(find); got > maxGrowth {
+			t.Errorf("%s: got a heap that grew by %d MiB, want at most %d", name, got>>20, maxGrowth>>20)
 		}
 	}
 }
