@@ -44,7 +44,25 @@ func (s *Service) checkEntity(ctx context.Context, tx *pg.Tx, id int64, before, 
 	if b.Owner.ID == nil || before.Owner.ID != nil && !b.endsOwnership() {
 		return nil
 	}
+	if err := checkReservedGroup(ctx, tx, int64(b.Group)); err != nil {
+		return err
+	}
 	return s.clients.Hold(ctx, tx, *b.Owner.ID, "/owner/id")
+}
+
+// checkReservedGroup refuses to let callers that are not admins assign entities of a reserved group.
+func checkReservedGroup(ctx context.Context, tx *pg.Tx, group int64) error {
+	if isAdmin(ctx) {
+		return nil
+	}
+	var isReserved bool
+	if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT reserved FROM ip_group WHERE id = $1), false)", group).Scan(&isReserved); err != nil {
+		return fmt.Errorf("read whether IP group %d is reserved: %w", group, err)
+	}
+	if isReserved {
+		return problem.New(problem.Forbidden, "IP group %d is reserved. Only an admin can assign its IP entities.", group)
+	}
+	return nil
 }
 
 // endsOwnership reports whether the entity had another owner.

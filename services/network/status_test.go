@@ -340,6 +340,15 @@ func TestReservedGroup(t *testing.T) {
 	as(principal.Integration, principal.All).Do("POST", allocate, give).WantDetail(problem.Forbidden, refusal)
 	as(principal.Admin, entities).Do("POST", allocate, give).WantDetail(problem.Forbidden, refusal)
 	as(principal.Client, principal.All).Do("POST", allocate, give).Want(403)
+
+	// An integration cannot name an entity either.
+	shop, named := as(principal.Integration, principal.All), path("IP group %d is reserved. Only an admin can assign its IP entities.", group)
+	entity := testkit.Decode[[]network.IPEntity](c.Do("GET", path("/entity?group_id=%d", group), nil).Want(200))[0].ID
+	shop.Do("PATCH", path("/entity/%d", entity), give).WantDetail(problem.Forbidden, named)
+	shop.Do("POST", "/entity", path(`{"group": %d, "address": "192.0.2.9", "owner": {"id": %d}}`, group, c.client("ben"))).
+		WantDetail(problem.Forbidden, named)
+	sheet := path("id,owner.id\n%d,%d\n", entity, c.client("ben"))
+	shop.Do("POST", "/entity", sheet, "Content-Type", "text/csv").WantDetail(problem.Forbidden, "Line 2: "+named)
 	as(principal.Admin, entities|principal.Grant(permission.NetworkGroups, permission.Write)).Do("POST", allocate, give).Want(200)
 	c.Do("PATCH", path("/group/%d", group), `{"reserved": false}`).Want(200)
 	as(principal.Integration, principal.All).Do("POST", allocate, give).Want(200)
