@@ -146,6 +146,7 @@ func TestSealedColumnsAreDeclared(t *testing.T) {
 		"session_value.hash",
 		"password_reset.hash",
 		"sso_code.hash",
+		"adoption.hash",
 		"verify_code.challenge",
 		"recovery_code.hash",
 		"openid_login.hash",
