@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 )
 
@@ -62,14 +61,4 @@ var adoptPolicy = pagePolicy(adoptScript)
 
 func (g *Gateway) adopt(w http.ResponseWriter, _ *http.Request) {
 	g.writePage(w, adoptPolicy, adoptBody)
-}
-
-// pagePolicy returns the policy of a page with this script. No page may frame it.
-func pagePolicy(script string) string {
-	return fmt.Sprintf(
-		"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
-			"require-trusted-types-for 'script'",
-		hashSource(script),
-		hashSource(passwordStyle),
-	)
 }

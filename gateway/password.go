@@ -1,29 +1,14 @@
 package gateway
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"html"
-	"io"
 	"net/http"
-
-	"github.com/ironplane/ironplane/pkg/settings"
 )
 
 // passwordPath is the page on which a client without a panel chooses a password. The mailed link has the link's id and token in
 // its fragment.
 const passwordPath = "/-/password"
 
-// passwordHead is the page up to the site's name, and passwordBody the page after it. See docsPage on templates.
-const passwordHead = `<!DOCTYPE html>
-<html lang="en">
-<head>
-  <meta charset="utf-8">
-  <meta name="viewport" content="width=device-width, initial-scale=1">
-  <meta name="referrer" content="no-referrer">
-  <style>` + passwordStyle + `</style>
-  <title>`
-
+// passwordBody is the page after the site's name. See docsPage on templates.
 const passwordBody = `</h1>
     <form id="form" hidden>
       <label for="password">New password</label>
@@ -38,8 +23,6 @@ const passwordBody = `</h1>
 </body>
 </html>
 `
-
-const passwordStyle = `body{font:1rem/1.5 system-ui,sans-serif;margin:3rem 1rem}main{max-width:24rem;margin:auto}label,input,button{display:block;width:100%;box-sizing:border-box;font:inherit}input,button{margin-bottom:1rem;padding:.5rem}`
 
 // passwordScript removes the token from the address, so that it stays in no history, and sends it with the new password.
 const passwordScript = `"use strict";
@@ -90,23 +73,6 @@ element("form").addEventListener("submit", async event => {
 // passwordPolicy allows the page's own script and style, and requests to this origin.
 var passwordPolicy = pagePolicy(passwordScript)
 
-// hashSource returns the source expression of a script or style for a Content-Security-Policy.
-func hashSource(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
-
 func (g *Gateway) password(w http.ResponseWriter, _ *http.Request) {
 	g.writePage(w, passwordPolicy, passwordBody)
-}
-
-// writePage writes a page with this policy: its head, the site's name, and the rest.
-func (g *Gateway) writePage(w http.ResponseWriter, policy, body string) {
-	header := w.Header()
-	header.Set("Content-Security-Policy", policy)
-	header.Set("X-Frame-Options", "DENY")
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	name := html.EscapeString(settings.SiteName.In(g.settings.Values()))
-	_, _ = io.WriteString(w, passwordHead+name+"</title>\n</head>\n<body>\n  <main>\n    <h1>"+name+body)
 }
