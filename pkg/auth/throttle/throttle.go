@@ -129,9 +129,9 @@ func (q *Queue) end(w *waiter, guesses int) {
 // tolerance is how much more than the least weight a caller may have to be equal to the one that has it.
 const tolerance = 1.1
 
-// next gives the turn to the caller whose networks have guessed least. Of equal ones it is the first and the last in turn. Many
-// strangers that arrive at once may be one attacker's: a person behind them does not wait for all of them, and a person
-// before them is not forgotten.
+// next gives the turn to the caller whose networks have guessed least. Among equal callers it alternates between the first and
+// the last. Many new networks at once may belong to one attacker. So a caller who arrives after them does not wait for all of
+// them, and a caller who arrived before them gets a turn, too.
 func (q *Queue) next() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
