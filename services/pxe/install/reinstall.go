@@ -259,7 +259,13 @@ func (s *Installs) FollowClients() *events.Consumer {
 			var after struct {
 				Disabled bool `json:"disabled"`
 			}
-			if e.Kind != s.Clients.Type || len(e.After) == 0 || json.Unmarshal(e.After, &after) != nil || !after.Disabled {
+			if e.Kind != s.Clients.Type || e.After == nil {
+				continue
+			}
+			if err := json.Unmarshal(e.After, &after); err != nil {
+				return fmt.Errorf("parse the change of a client: %w", err)
+			}
+			if !after.Disabled {
 				continue
 			}
 			for _, target := range e.Targets {
