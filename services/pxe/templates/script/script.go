@@ -94,7 +94,7 @@ type Profile struct {
 
 // ISO is the ISO of the profile.
 type ISO struct {
-	Folder  string        `example:"windows-server-2022" doc:"the folder of the profile's ISO on file servers, which have the ISO itself as <folder>.iso; empty: the profile has no ISO"`
+	Folder  string        `example:"windows-server-2022" doc:"the folder of the profile's ISO on file servers, which have the ISO itself as FOLDER.iso; empty: the profile has no ISO"`
 	Edition string        `example:"Windows Server 2022 SERVERSTANDARD" doc:"the edition of Windows that the profile installs; empty: none"`
 	HasKey  bool          `doc:"whether the edition has a license key"`
 	Key     secret.String `example:"ABCDE-FGHIJ-KLMNO-PQRST-UVWXY" doc:"the license key of the edition"`
