@@ -45,7 +45,7 @@ func newOrigin(service string, peers mesh.Peers) *origin {
 		peers:         peers,
 		startedAt:     time.Now(),
 		knownKeySlots: make(chan struct{}, maxOriginRequests),
-		unknownKeys:   throttle.NewQueue(maxUnknownKeys),
+		unknownKeys:   throttle.NewQueue(maxUnknownKeys, 0),
 	}
 }
 

@@ -24,7 +24,8 @@ const (
 // Queue runs the work of unauthenticated callers one at a time. The next one is the caller whose address and networks
 // have guessed least, so a network waits behind itself.
 type Queue struct {
-	maxWaiting int
+	maxWaiting  int
+	waitTimeout time.Duration
 
 	mu         sync.Mutex
 	isBusy     bool
@@ -39,9 +40,10 @@ type waiter struct {
 	networks networks
 }
 
-// NewQueue returns a Queue in which at most this many callers wait.
-func NewQueue(maxWaiting int) *Queue {
-	return &Queue{maxWaiting: maxWaiting, networks: newHistory(time.Now())}
+// NewQueue returns a Queue in which at most this many callers wait, each for 15 seconds or minTimeout, whichever is longer. Tests
+// set minTimeout, so that no caller is refused because the machine is busy.
+func NewQueue(maxWaiting int, minTimeout time.Duration) *Queue {
+	return &Queue{maxWaiting: maxWaiting, waitTimeout: max(waitTimeout, minTimeout), networks: newHistory(time.Now())}
 }
 
 // Do runs work when the caller's turn comes. work tells whether the caller proved something; if it did not, it was a
@@ -93,7 +95,7 @@ func (q *Queue) enter(from netip.Addr) *waiter {
 
 // wait waits for the caller's turn.
 func (q *Queue) wait(ctx context.Context, w *waiter) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, q.waitTimeout)
 	defer cancel()
 	select {
 	case err := <-w.turn:

@@ -54,7 +54,7 @@ func TestTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				for i, after := range begins(t, NewQueue(4), 4, c.work, c.proved, c.fails) {
+				for i, after := range begins(t, NewQueue(4, 0), 4, c.work, c.proved, c.fails) {
 					if after != time.Duration(i)*c.every {
 						t.Errorf("number %d: got a start after %v, want %v", i, after, time.Duration(i)*c.every)
 					}
@@ -69,7 +69,7 @@ func TestFewWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const maxWaiting = 10
-		q := NewQueue(maxWaiting)
+		q := NewQueue(maxWaiting, 0)
 		goOn := make(chan struct{})
 		ctx, leave := context.WithCancel(t.Context())
 		proof := func() (bool, error) { return true, nil }
@@ -155,7 +155,7 @@ func TestNetworksWaitBehindThemselves(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const work, maxWaiting, parallel = 50 * time.Millisecond, 100, 140
-				q := NewQueue(maxWaiting)
+				q := NewQueue(maxWaiting, 0)
 				ctx, stop := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				for first := range parallel {
@@ -167,7 +167,7 @@ func TestNetworksWaitBehindThemselves(t *testing.T) {
 					})
 				}
 				time.Sleep(time.Millisecond)
-				for n := range 100 {
+				for n := range 30 {
 					began := time.Now()
 					people := []netip.Addr{
 						parse("203.0.%d.9", n), parse("2a00:%x::1", n+1), parse("198.51.%d.200", 100+n),
@@ -200,7 +200,7 @@ func TestNetworksWaitBehindThemselves(t *testing.T) {
 func TestBoundedMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(10)
+		q := NewQueue(10, 0)
 		guess := func(from netip.Addr) {
 			_, _ = q.Do(t.Context(), from, func() (bool, error) { return false, nil })
 			time.Sleep(2 * minRest)
