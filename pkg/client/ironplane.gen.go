@@ -3212,7 +3212,10 @@ type CreateISOBody struct {
 	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Sha256 *string `json:"sha256,omitempty"`
 
-	// URL The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
+	// Upload Instead of url: the path or id of a complete upload. Sending it starts an import.
+	Upload *string `json:"upload,omitempty"`
+
+	// URL The URL to download the ISO from, unless upload is sent. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
 	//
 	// Examples: https://192.0.2.10/debian-13-netinst.iso
 	URL *string `json:"url,omitempty"`
@@ -6353,7 +6356,10 @@ type UpdateISOBody struct {
 	// Examples: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Sha256 nullable.Nullable[string] `json:"sha256,omitempty"`
 
-	// URL The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
+	// Upload Instead of url: the path or id of a complete upload. Sending it starts an import.
+	Upload *string `json:"upload,omitempty"`
+
+	// URL The URL to download the ISO from, unless upload is sent. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing.
 	//
 	// Examples: https://192.0.2.10/debian-13-netinst.iso
 	URL *string `json:"url,omitempty"`
@@ -11717,9 +11723,9 @@ type ClientInterface interface {
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriver(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// BeginDriverUpload Start an upload of a driver's file
+	// BeginDriverUpload Start an upload of a file
 	//
-	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver or an ISO. Needs the permission `pxe.settings write`.
 	//
 	// Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 	BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -11740,7 +11746,7 @@ type ClientInterface interface {
 
 	// ContinueDriverUploadWithBody Continue an upload
 	//
-	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. A request has at most 512 MiB. Needs the permission `pxe.settings write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -16327,9 +16333,9 @@ func (c *Caller) CreateDriver(ctx context.Context, params *CreateDriverParams, b
 	return c.Client.Do(req)
 }
 
-// BeginDriverUpload Start an upload of a driver's file
+// BeginDriverUpload Start an upload of a file
 //
-// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver or an ISO. Needs the permission `pxe.settings write`.
 //
 // Corresponds with POST /pxe/driver-upload (the `BeginDriverUpload` operationId).
 func (c *Caller) BeginDriverUpload(ctx context.Context, params *BeginDriverUploadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16380,7 +16386,7 @@ func (c *Caller) GetDriverUpload(ctx context.Context, uploadID string, reqEditor
 
 // ContinueDriverUploadWithBody Continue an upload
 //
-// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. A request has at most 512 MiB. Needs the permission `pxe.settings write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -36555,9 +36561,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /pxe/driver (the `CreateDriver` operationId).
 	CreateDriverWithResponse(ctx context.Context, params *CreateDriverParams, body CreateDriverJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDriverResponse, error)
 
-	// BeginDriverUploadWithResponse Start an upload of a driver's file
+	// BeginDriverUploadWithResponse Start an upload of a file
 	//
-	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
+	// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver or an ISO. Needs the permission `pxe.settings write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -36584,7 +36590,7 @@ type ClientWithResponsesInterface interface {
 
 	// ContinueDriverUploadWithBodyWithResponse Continue an upload
 	//
-	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
+	// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. A request has at most 512 MiB. Needs the permission `pxe.settings write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -49253,9 +49259,9 @@ func (c *ClientWithResponses) CreateDriverWithResponse(ctx context.Context, para
 	return ParseCreateDriverResponse(rsp)
 }
 
-// BeginDriverUploadWithResponse Start an upload of a driver's file
+// BeginDriverUploadWithResponse Start an upload of a file
 //
-// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver. Needs the permission `pxe.settings write`.
+// Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location of the response is the path of the upload. Send it as the member upload of a driver or an ISO. Needs the permission `pxe.settings write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -49300,7 +49306,7 @@ func (c *ClientWithResponses) GetDriverUploadWithResponse(ctx context.Context, u
 
 // ContinueDriverUploadWithBodyWithResponse Continue an upload
 //
-// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. Needs the permission `pxe.settings write`.
+// The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. A request has at most 512 MiB. Needs the permission `pxe.settings write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //

@@ -238,7 +238,7 @@ func TestISO(t *testing.T) {
 		}
 	}
 	for body, want := range map[string][]string{
-		`{}`: {"/folder", "required", "/name", "required", "/url", "required"},
+		`{}`: {"/folder", "required", "/name", "required"},
 		`{"name": "x", "folder": "../x", "url": "https://x.example.com"}`:             {"/folder", "invalid"},
 		`{"name": "x", "folder": "drivers", "url": "ftp://x.example.com"}`:            {"/folder", "invalid", "/url", "invalid"},
 		`{"name": "x", "folder": "x.iso", "url": "https://x.example.com"}`:            {"/folder", "invalid"},

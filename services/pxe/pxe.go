@@ -77,6 +77,7 @@ type Service struct {
 	store    *storage.Store
 	agents   *site.Agents
 	profiles *templates.Profiles
+	uploads  *media.Uploads
 	drivers  *media.Drivers
 	isos     *media.ISOs
 	installs *install.Installs
@@ -108,6 +109,7 @@ func New(d service.Deps) *Service {
 		PushMachines:     installs.PushMachines,
 		Woken:            d.Wakes.Listen(Name, wake.Changes),
 	}
+	uploads := media.NewUploads(d.DB, store, current.Values)
 	installs.Preflight = &preflight.Finder{DB: d.DB, Peers: d.Peers, OpenAgent: agents.Open}
 	return &Service{
 		db:       d.DB,
@@ -117,8 +119,9 @@ func New(d service.Deps) *Service {
 		store:    store,
 		agents:   agents,
 		profiles: templates.New(d.DB, d.Peers),
-		drivers:  media.NewDrivers(d.DB, store),
-		isos:     media.NewISOs(d.DB, d.Box, store, allowed.Client(), current.Values),
+		uploads:  uploads,
+		drivers:  media.NewDrivers(d.DB, store, uploads),
+		isos:     media.NewISOs(d.DB, d.Box, store, uploads, allowed.Client(), current.Values),
 		installs: installs,
 		syncs: &filesync.Syncs{
 			DB:          d.DB,
@@ -167,7 +170,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Section{
 			Name: "Drivers",
 			Doc:  "Files that an installer needs for a machine's hardware.",
-		}.Routes(s.drivers.Routes()),
+		}.Routes(s.uploads.Routes(), s.drivers.Routes()),
 		rest.Section{
 			Name: "ISOs",
 			Doc:  "Installation images, and the editions of Windows in them.",
@@ -192,7 +195,7 @@ func (s *Service) Routes() []rest.Route {
 
 // sweep deletes expired uploads, and files and blobs that nothing refers to. It does nothing if no store is configured.
 func (s *Service) sweep(ctx context.Context) error {
-	if err := s.drivers.DeleteExpiredUploads(ctx); err != nil {
+	if err := s.uploads.DeleteExpired(ctx); err != nil {
 		return err
 	}
 	err := s.store.Sweep(ctx, sweepGrace)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,17 +59,17 @@ func (b *driverBody) Resolve(invalid *problem.Fields) {
 	}
 }
 
-// Drivers serves drivers and their uploads.
+// Drivers serves drivers.
 type Drivers struct {
-	db    *pg.DB
-	store *storage.Store
+	db      *pg.DB
+	store   *storage.Store
+	uploads *Uploads
 }
 
 // NewDrivers returns the drivers of a database with the current schema.
-func NewDrivers(db *pg.DB, store *storage.Store) *Drivers { return &Drivers{db, store} }
-
-// Routes returns the documented routes.
-func (s *Drivers) Routes() []rest.Route { return slices.Concat(s.driverUploads(), s.drivers()) }
+func NewDrivers(db *pg.DB, store *storage.Store, uploads *Uploads) *Drivers {
+	return &Drivers{db, store, uploads}
+}
 
 var (
 	drivers     = pg.NewView[PXEDriver]("driver_view")
@@ -79,8 +79,8 @@ var (
 // driverPath returns the path of a driver on file servers.
 func driverPath(id int64) string { return fmt.Sprint("drivers/", id) }
 
-// drivers returns the routes of drivers.
-func (s *Drivers) drivers() []rest.Route {
+// Routes returns the routes of drivers.
+func (s *Drivers) Routes() []rest.Route {
 	has := guard.Has(permission.PXESettings)
 	return append(rest.Resource[PXEDriver, driverBody]{
 		Path:        "/pxe/driver",
@@ -153,6 +153,34 @@ func (s *Drivers) readDriver(r *http.Request) (text []byte, err error) {
 		return nil, err
 	}
 	return s.resolveUpload(r.Context(), text)
+}
+
+// resolveUpload replaces the member upload of a body by the file that it names.
+func (s *Drivers) resolveUpload(ctx context.Context, text []byte) ([]byte, error) {
+	var sent map[string]json.RawMessage
+	var address string
+	if json.Unmarshal(text, &sent) != nil || json.Unmarshal(sent["upload"], &address) != nil ||
+		address == "" { // the reader of the body reports the error
+		return text, nil
+	}
+	if file := string(sent["driver"]); file != "" && file != `""` && file != "null" {
+		return nil, problem.Member("/upload", "invalid", "cannot be sent together with driver")
+	}
+	u, err := s.uploads.findComplete(ctx, s.db, address)
+	if err != nil {
+		return nil, err
+	}
+	if u.size > maxDriverSize {
+		return nil, problem.Member("/upload", "too_large", "has %d bytes: a driver can have at most %d", u.size, maxDriverSize)
+	}
+	sum, err := s.uploads.finish(ctx, &u)
+	if err != nil {
+		return nil, err
+	}
+	if sent["driver"], err = json.Marshal(sumPrefix + sum); err != nil {
+		return nil, fmt.Errorf("encode the SHA-256 of an upload: %w", err)
+	}
+	return json.Marshal(sent)
 }
 
 // putDriver stores a file. It returns the zero File for an empty one.

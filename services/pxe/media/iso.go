@@ -25,7 +25,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
-// ISOManager is an ISO that is downloaded from a URL. File servers hold its files below its folder, and the ISO itself
+// ISOManager is an ISO that was downloaded from a URL or uploaded. File servers hold its files below its folder, and the ISO itself
 // as <folder>.iso.
 type ISOManager struct {
 	rest.Versioned
@@ -44,7 +44,8 @@ type ISOManager struct {
 type isoBody struct {
 	Name   string        `json:"name" db:"name" required:"create" example:"Debian 13 netinst"`
 	Folder string        `json:"folder" db:"folder" required:"create" max:"100" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"debian-13" doc:"The folder of file servers for the ISO's files."`
-	URL    secret.String `json:"url" db:"url" required:"create" max:"2000" example:"https://192.0.2.10/debian-13-netinst.iso" doc:"The URL to download the ISO from. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing."`
+	URL    secret.String `json:"url" db:"url" max:"2000" example:"https://192.0.2.10/debian-13-netinst.iso" doc:"The URL to download the ISO from, unless upload is sent. Sending it starts an import. It may contain credentials, so it is stored encrypted and never shown. An empty value in an edit changes nothing."`
+	Upload string        `json:"upload" ext:"true" max:"2000" doc:"Instead of url: the path or id of a complete upload. Sending it starts an import."`
 	SHA256 *string       `json:"sha256" db:"wanted" ext:"true" pattern:"^[0-9A-Fa-f]{64}$" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" doc:"The SHA-256 that the ISO must have. Without it, any content is accepted."`
 }
 
@@ -59,6 +60,9 @@ func (b *isoBody) Resolve(invalid *problem.Fields) {
 	}
 	if b.URL.IsZero() {
 		return
+	}
+	if b.Upload != "" {
+		invalid.Add("/upload", "invalid", "cannot be sent together with url")
 	}
 	if to, err := url.Parse(b.URL.Reveal()); err != nil || to.Scheme != "https" && to.Scheme != "http" || to.Hostname() == "" {
 		invalid.Add("/url", "invalid", "must begin with https:// or http://")
@@ -78,6 +82,7 @@ type ISOs struct {
 	db       *pg.DB
 	box      *seal.Box
 	store    *storage.Store
+	uploads  *Uploads
 	client   *http.Client
 	settings func() settings.Values
 
@@ -89,8 +94,10 @@ type ISOs struct {
 
 // NewISOs returns the ISOs of a database with the current schema. client downloads from URLs of callers, so it must
 // refuse addresses that are not allowed.
-func NewISOs(db *pg.DB, box *seal.Box, store *storage.Store, client *http.Client, current func() settings.Values) *ISOs {
-	s := &ISOs{db: db, box: box, store: store, client: client, settings: current, SilenceTimeout: time.Minute}
+func NewISOs(
+	db *pg.DB, box *seal.Box, store *storage.Store, uploads *Uploads, client *http.Client, current func() settings.Values,
+) *ISOs {
+	s := &ISOs{db: db, box: box, store: store, uploads: uploads, client: client, settings: current, SilenceTimeout: time.Minute}
 	s.ImportJob = service.Job{
 		Kind:     "iso-import",
 		Timeout:  importTimeout,
@@ -127,14 +134,14 @@ func (s *ISOs) isos() []rest.Route {
 			Filters: map[string]string{"name": "name", "folder": "folder", "status": "status"},
 		},
 		Insert: func(ctx context.Context, tx *pg.Tx, b *isoBody) (int64, error) {
-			if b.URL.IsZero() {
-				return 0, problem.Member("/url", "required", "is required and cannot be empty")
+			if b.URL.IsZero() && b.Upload == "" {
+				return 0, problem.Member("/url", "required", "is required, unless upload is sent")
 			}
 			id, err := rows.Insert(ctx, tx, b)
 			if err != nil {
 				return 0, err
 			}
-			return id, s.beginImport(ctx, tx, id)
+			return id, s.beginImport(ctx, tx, id, b.Upload)
 		},
 		Update: func(ctx context.Context, tx *pg.Tx, id int64, b *isoBody) error {
 			before, err := rows.Load(ctx, tx, id)
@@ -145,10 +152,10 @@ func (s *ISOs) isos() []rest.Route {
 			if err == nil {
 				err = rows.Update(ctx, tx, id, b)
 			}
-			if err != nil || b.URL.IsZero() {
+			if err != nil || b.URL.IsZero() && b.Upload == "" {
 				return err
 			}
-			return s.beginImport(ctx, tx, id)
+			return s.beginImport(ctx, tx, id, b.Upload)
 		},
 		Delete: func(ctx context.Context, tx *pg.Tx, item *ISOManager) error {
 			_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1) AND path IS NULL", item.ID)

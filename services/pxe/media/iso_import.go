@@ -30,19 +30,31 @@ func importBackoff(attempt int) time.Duration {
 	return min(time.Second<<min(attempt-1, 20), maxBackoff)
 }
 
+// maxISOSize returns the maximum size of an ISO in bytes.
+func maxISOSize(v settings.Values) int64 { return int64(settings.ISOSize.In(v)) << 30 }
+
 // importArgs are the arguments of an import job.
 type importArgs struct {
 	ISO    int64 `json:"iso"`
 	Import int64 `json:"import"`
 }
 
-// beginImport starts an import of an ISO. It ends an earlier import of the same ISO.
-func (s *ISOs) beginImport(ctx context.Context, tx *pg.Tx, id int64) error {
+// beginImport starts an import of an ISO, from an upload unless that is empty. It ends an earlier import of the same ISO.
+func (s *ISOs) beginImport(ctx context.Context, tx *pg.Tx, id int64, upload string) error {
 	args := importArgs{ISO: id}
+	var file *int64
+	if upload != "" {
+		claimed, err := s.uploads.claim(ctx, tx, upload, maxISOSize(s.settings()))
+		if err != nil {
+			return err
+		}
+		file = &claimed
+	}
 	_, err := tx.Exec(ctx, "DELETE FROM stored_file WHERE id = (SELECT draft_id FROM iso WHERE id = $1) AND path IS NULL", id)
 	if err == nil {
-		err = tx.QueryRow(ctx, `UPDATE iso SET status = $2, error = NULL, import = import + 1, draft_id = NULL, validator = NULL, expected = NULL
-			WHERE id = $1 RETURNING import`, id, isoQueued).Scan(&args.Import)
+		err = tx.QueryRow(ctx, `UPDATE iso SET status = $2, error = NULL, import = import + 1, draft_id = $3,
+			url = CASE WHEN $3::bigint IS NULL THEN url END, validator = NULL, expected = NULL
+			WHERE id = $1 RETURNING import`, id, isoQueued, file).Scan(&args.Import)
 	}
 	if err != nil {
 		return fmt.Errorf("start an import: %w", err)
@@ -64,11 +76,12 @@ type isoImport struct {
 	importArgs
 	job *service.Attempt
 
-	name, folder, url string
-	wantSHA256        *string // nil: any content
-	draftID           *int64
-	validator         string
-	maxSize           int64 // in bytes
+	name, folder string
+	url          string  // empty: the draft is an upload
+	wantSHA256   *string // nil: any content
+	draftID      *int64
+	validator    string
+	maxSize      int64 // in bytes
 }
 
 // errSuperseded says that the ISO was deleted, or that a later import of it has started.
@@ -103,7 +116,7 @@ func (s *ISOs) importISO(ctx context.Context, a *service.Attempt, args importArg
 	return err
 }
 
-// run does the rest of the import. ahead reports whether it downloaded anything.
+// run does the rest of the import. ahead reports whether it downloaded anything, which an upload does not need.
 func (i *isoImport) run(ctx context.Context) (ahead bool, err error) {
 	if err := i.readSource(ctx); err != nil {
 		return false, err
@@ -113,7 +126,9 @@ func (i *isoImport) run(ctx context.Context) (ahead bool, err error) {
 		return false, err
 	}
 	if d != nil {
-		err = i.download(ctx, d)
+		if i.url != "" {
+			err = i.download(ctx, d)
+		}
 		if ahead = d.Size > before; err != nil {
 			return ahead, err
 		}
@@ -134,7 +149,7 @@ func (i *isoImport) run(ctx context.Context) (ahead bool, err error) {
 
 // readSource reads what to import. It fails with errSuperseded if this is not the latest import.
 func (i *isoImport) readSource(ctx context.Context) error {
-	i.maxSize = int64(settings.ISOSize.In(i.settings())) << 30
+	i.maxSize = maxISOSize(i.settings())
 	var sealed []byte
 	var validator *string
 	err := i.db.QueryRow(ctx, "SELECT name, folder, url, wanted, draft_id, validator FROM iso WHERE id = $1 AND import = $2", i.ISO, i.Import).
@@ -145,13 +160,17 @@ func (i *isoImport) readSource(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read ISO %d: %w", i.ISO, err)
 	}
+	if validator != nil {
+		i.validator = *validator
+	}
+	if sealed == nil {
+		return nil
+	}
 	address, err := i.box.Open(seal.Location{Table: "iso", Column: "url", ID: i.ISO}, sealed)
 	if err != nil {
 		return fmt.Errorf("unseal the URL of ISO %d: %w", i.ISO, err)
 	}
-	if i.url = address.Reveal(); validator != nil {
-		i.validator = *validator
-	}
+	i.url = address.Reveal()
 	return nil
 }
 
@@ -173,6 +192,9 @@ func (i *isoImport) openDraft(ctx context.Context) (d *storage.Draft, before int
 		if whole {
 			return nil, 0, nil
 		}
+	}
+	if i.url == "" {
+		return nil, 0, refuse("the uploaded file is no longer stored: upload it again")
 	}
 	d, err = i.restart(ctx, nil)
 	return d, 0, err

@@ -20,7 +20,7 @@ const (
 
 // checkTusVersion writes the supported version of tus to the response, and returns an error if the request has another
 // one.
-func checkTusVersion(c *rest.RawCall) error {
+func (s *Uploads) checkTusVersion(c *rest.RawCall) error {
 	h := c.Writer.Header()
 	h.Set("Tus-Resumable", tusVersion)
 	if c.Request.Header.Get("Tus-Resumable") == tusVersion {
@@ -28,7 +28,7 @@ func checkTusVersion(c *rest.RawCall) error {
 	}
 	h.Set("Tus-Version", tusVersion)
 	h.Set("Tus-Extension", tusExtensions)
-	h.Set("Tus-Max-Size", strconv.Itoa(maxDriverSize))
+	h.Set("Tus-Max-Size", strconv.FormatInt(s.maxSize(), 10))
 	return problem.New(problem.Stale, "The header Tus-Resumable must be %s.", tusVersion)
 }
 
@@ -54,4 +54,9 @@ func isMetadata(text string) bool {
 		}
 	}
 	return true
+}
+
+// writeExpiry writes the time at which the upload expires to the response.
+func (u *fileUpload) writeExpiry(c *rest.RawCall) {
+	c.Writer.Header().Set("Upload-Expires", u.expires.UTC().Format(http.TimeFormat))
 }

@@ -3,7 +3,6 @@ package media
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/storage"
 )
 
@@ -28,8 +28,23 @@ const (
 	maxUploads = 20
 )
 
-// driverUpload is a row of driver_upload.
-type driverUpload struct {
+// Uploads serves uploads of files by the protocol tus. A driver or an ISO is then made of an upload.
+type Uploads struct {
+	db       *pg.DB
+	store    *storage.Store
+	settings func() settings.Values
+}
+
+// NewUploads returns the uploads of a database with the current schema.
+func NewUploads(db *pg.DB, store *storage.Store, current func() settings.Values) *Uploads {
+	return &Uploads{db, store, current}
+}
+
+// maxSize returns the maximum size of an upload in bytes: that of an ISO, or of a driver if that is larger.
+func (s *Uploads) maxSize() int64 { return max(maxISOSize(s.settings()), maxDriverSize) }
+
+// fileUpload is a row of driver_upload.
+type fileUpload struct {
 	id, metadata string
 	offset, size int64
 	file         *int64
@@ -41,8 +56,8 @@ type uploadRequest struct {
 	ID string `path:"upload_id"`
 }
 
-// driverUploads returns the routes of uploads.
-func (s *Drivers) driverUploads() []rest.Route {
+// Routes returns the routes of uploads.
+func (s *Uploads) Routes() []rest.Route {
 	const one = uploadsPath + "/{upload_id}"
 	has := guard.Has(permission.PXESettings)
 	return []rest.Route{
@@ -51,13 +66,13 @@ func (s *Drivers) driverUploads() []rest.Route {
 			Path:      uploadsPath,
 			Guard:     has,
 			Name:      "beginDriverUpload",
-			Summary:   "Start an upload of a driver's file",
+			Summary:   "Start an upload of a file",
 			Extension: true,
 			Doc: "Uploads a file in several requests by the protocol tus 1.0. Upload-Length is the size of the file. The header Location " +
-				"of the response is the path of the upload. Send it as the member upload of a driver.",
+				"of the response is the path of the upload. Send it as the member upload of a driver or an ISO.",
 			Status:        http.StatusCreated,
 			ErrorStatuses: []int{http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge},
-			Do:            s.beginUpload,
+			Do:            s.begin,
 		},
 		rest.Raw[uploadRequest]{
 			Method:    http.MethodGet,
@@ -70,7 +85,7 @@ func (s *Drivers) driverUploads() []rest.Route {
 				"Callers see only their own uploads.",
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusPreconditionFailed},
-			Do:            s.viewUpload,
+			Do:            s.view,
 		},
 		rest.Raw[uploadRequest]{
 			Method:    http.MethodPatch,
@@ -79,14 +94,15 @@ func (s *Drivers) driverUploads() []rest.Route {
 			Name:      "continueDriverUpload",
 			Summary:   "Continue an upload",
 			Extension: true,
-			Doc:       "The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks.",
+			Doc: "The header Upload-Offset must be the number of bytes received so far. Received bytes are kept if the connection breaks. " +
+				"A request has at most 512 MiB.",
 			Accepts: []string{
 				tusMedia,
 			},
 			MaxBody:       maxDriverSize,
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
-			Do:            s.continueUpload,
+			Do:            s.proceed,
 		},
 		rest.Raw[uploadRequest]{
 			Method:        http.MethodDelete,
@@ -97,7 +113,7 @@ func (s *Drivers) driverUploads() []rest.Route {
 			Extension:     true,
 			Status:        http.StatusNoContent,
 			ErrorStatuses: []int{http.StatusPreconditionFailed},
-			Do:            s.endUpload,
+			Do:            s.end,
 		},
 	}
 }
@@ -105,9 +121,9 @@ func (s *Drivers) driverUploads() []rest.Route {
 // uploader returns the owner of the caller's uploads.
 func uploader(ctx context.Context) string { return principal.FromContext(ctx).Principal.Owner.URL() }
 
-// beginUpload creates an empty upload.
-func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None) error {
-	if err := checkTusVersion(c); err != nil {
+// begin creates an empty upload.
+func (s *Uploads) begin(ctx context.Context, c *rest.RawCall, _ rest.None) error {
+	if err := s.checkTusVersion(c); err != nil {
 		return err
 	}
 	size, err := parseByteCount(c.Request, "Upload-Length")
@@ -116,8 +132,8 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	}
 	metadata := c.Request.Header.Get("Upload-Metadata")
 	switch {
-	case size > maxDriverSize:
-		return problem.New(problem.TooLarge, "A driver can have at most %d bytes.", maxDriverSize)
+	case size > s.maxSize():
+		return problem.New(problem.TooLarge, "An upload can have at most %d bytes.", s.maxSize())
 	case size == 0:
 		return problem.New(problem.BadRequest, "Upload-Length must be 1 or more.")
 	case !isMetadata(metadata):
@@ -131,9 +147,9 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	if err != nil {
 		return err
 	}
-	u := driverUpload{id: rand.Text()}
+	u := fileUpload{id: rand.Text()}
 	err = c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the file belongs to no driver yet")
+		tx.Unrecorded("nothing is made of the file yet")
 		if err := tx.Lock(ctx, "uploads of drivers", 0); err != nil {
 			return err
 		}
@@ -171,14 +187,9 @@ func (s *Drivers) beginUpload(ctx context.Context, c *rest.RawCall, _ rest.None)
 	return nil
 }
 
-// writeExpiry writes the time at which the upload expires to the response.
-func (u *driverUpload) writeExpiry(c *rest.RawCall) {
-	c.Writer.Header().Set("Upload-Expires", u.expires.UTC().Format(http.TimeFormat))
-}
-
-// findUpload reads an upload of the caller. It fails with pgx.ErrNoRows if there is none or it has expired.
-func (s *Drivers) findUpload(ctx context.Context, id string) (u driverUpload, err error) {
-	err = s.db.QueryRow(ctx, `SELECT u.id, u.metadata, coalesce(f.size, 0), u.size, u.file_id, u.sha256, u.expires_at FROM driver_upload u LEFT JOIN stored_file f ON f.id = u.file_id
+// find reads an upload of the caller. It fails with pgx.ErrNoRows if there is none or it has expired.
+func (s *Uploads) find(ctx context.Context, q pg.Querier, id string) (u fileUpload, err error) {
+	err = q.QueryRow(ctx, `SELECT u.id, u.metadata, coalesce(f.size, 0), u.size, u.file_id, u.sha256, u.expires_at FROM driver_upload u LEFT JOIN stored_file f ON f.id = u.file_id
 		WHERE u.id = $1 AND u.owner = $2 AND u.expires_at > now()`, id, uploader(ctx)).
 		Scan(&u.id, &u.metadata, &u.offset, &u.size, &u.file, &u.sha256, &u.expires)
 	if err != nil {
@@ -188,16 +199,16 @@ func (s *Drivers) findUpload(ctx context.Context, id string) (u driverUpload, er
 		return u, pgx.ErrNoRows
 	}
 	if u.file == nil {
-		u.offset = u.size // its driver was created and deleted since
+		u.offset = u.size // what was made of it was deleted since
 	}
 	return u, nil
 }
 
-// viewUpload responds with the offset of an upload.
-func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
-	u, err := s.findUpload(ctx, of.ID)
+// view responds with the offset of an upload.
+func (s *Uploads) view(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.find(ctx, s.db, of.ID)
 	if err == nil {
-		err = checkTusVersion(c)
+		err = s.checkTusVersion(c)
 	}
 	if err != nil {
 		return err
@@ -214,11 +225,11 @@ func (s *Drivers) viewUpload(ctx context.Context, c *rest.RawCall, of uploadRequ
 	return nil
 }
 
-// continueUpload appends the body to an upload at its offset.
-func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
-	u, err := s.findUpload(ctx, of.ID)
+// proceed appends the body to an upload at its offset.
+func (s *Uploads) proceed(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.find(ctx, s.db, of.ID)
 	if err == nil {
-		err = checkTusVersion(c)
+		err = s.checkTusVersion(c)
 	}
 	if err != nil {
 		return err
@@ -231,7 +242,7 @@ func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of upload
 		return problem.New(problem.Conflict, "Upload-Offset is %d, but must be %d: that many bytes have arrived.", offset, u.offset)
 	}
 	if u.offset < u.size {
-		if err := s.appendUpload(ctx, c, &u); err != nil {
+		if err := s.append(ctx, c, &u); err != nil {
 			return err
 		}
 	} else if n, _ := c.Request.Body.Read(make([]byte, 1)); n > 0 {
@@ -244,12 +255,12 @@ func (s *Drivers) continueUpload(ctx context.Context, c *rest.RawCall, of upload
 }
 
 // uploadTooLong refuses data after the end of an upload.
-func uploadTooLong(u *driverUpload) error {
+func uploadTooLong(u *fileUpload) error {
 	return problem.New(problem.TooLarge, "The file is larger than its Upload-Length of %d bytes.", u.size)
 }
 
-// appendUpload writes the body to the end of the file.
-func (s *Drivers) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUpload) error {
+// append writes the body to the end of the file.
+func (s *Uploads) append(ctx context.Context, c *rest.RawCall, u *fileUpload) error {
 	if u.file == nil || c.Request.ContentLength > u.size-u.offset {
 		return uploadTooLong(u)
 	}
@@ -271,7 +282,7 @@ func (s *Drivers) appendUpload(ctx context.Context, c *rest.RawCall, u *driverUp
 		return err
 	}
 	return c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the file belongs to no driver yet")
+		tx.Unrecorded("nothing is made of the file yet")
 		err := tx.QueryRow(ctx, "UPDATE driver_upload SET expires_at = now() + $2::interval WHERE id = $1 RETURNING expires_at", u.id, uploadTTL).
 			Scan(&u.expires)
 		if err != nil {
@@ -286,17 +297,17 @@ func concurrentUploadError() error {
 	return problem.New(problem.Conflict, "Another request is writing to this upload. Read its offset, and continue from there.")
 }
 
-// endUpload deletes an upload, and its file unless that belongs to a driver.
-func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
-	u, err := s.findUpload(ctx, of.ID)
+// end deletes an upload, and its file unless a driver or an ISO was made of it.
+func (s *Uploads) end(ctx context.Context, c *rest.RawCall, of uploadRequest) error {
+	u, err := s.find(ctx, s.db, of.ID)
 	if err == nil {
-		err = checkTusVersion(c)
+		err = s.checkTusVersion(c)
 	}
 	if err != nil {
 		return err
 	}
 	err = c.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the file belongs to no driver")
+		tx.Unrecorded("nothing is made of the file")
 		if _, err := tx.Exec(ctx, "DELETE FROM driver_upload WHERE id = $1", u.id); err != nil {
 			return fmt.Errorf("delete an upload: %w", err)
 		}
@@ -312,38 +323,22 @@ func (s *Drivers) endUpload(ctx context.Context, c *rest.RawCall, of uploadReque
 	return nil
 }
 
-// resolveUpload replaces the member upload of a body by the file that it names.
-func (s *Drivers) resolveUpload(ctx context.Context, text []byte) ([]byte, error) {
-	var sent map[string]json.RawMessage
-	var address string
-	if json.Unmarshal(text, &sent) != nil || json.Unmarshal(sent["upload"], &address) != nil ||
-		address == "" { // the reader of the body reports the error
-		return text, nil
-	}
-	if file := string(sent["driver"]); file != "" && file != `""` && file != "null" {
-		return nil, problem.Member("/upload", "invalid", "cannot be sent together with driver")
-	}
-	u, err := s.findUpload(ctx, path.Base(address))
+// findComplete returns a complete upload of the caller. reference is its path or id. The error names the member upload.
+func (s *Uploads) findComplete(ctx context.Context, q pg.Querier, reference string) (fileUpload, error) {
+	u, err := s.find(ctx, q, path.Base(reference))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, problem.Member("/upload", "not_found", "does not name one of your uploads")
+		return u, problem.Member("/upload", "not_found", "does not name one of your uploads")
 	case err != nil:
-		return nil, fmt.Errorf("find an upload: %w", err)
+		return u, fmt.Errorf("find an upload: %w", err)
 	case u.offset < u.size:
-		return nil, problem.Member("/upload", "incomplete", "is incomplete: %d of %d bytes have arrived", u.offset, u.size)
+		return u, problem.Member("/upload", "incomplete", "is incomplete: %d of %d bytes have arrived", u.offset, u.size)
 	}
-	sum, err := s.finishUpload(ctx, &u)
-	if err != nil {
-		return nil, err
-	}
-	if sent["driver"], err = json.Marshal(sumPrefix + sum); err != nil {
-		return nil, fmt.Errorf("encode the SHA-256 of an upload: %w", err)
-	}
-	return json.Marshal(sent)
+	return u, nil
 }
 
-// finishUpload completes the file of an upload, and returns its SHA-256.
-func (s *Drivers) finishUpload(ctx context.Context, u *driverUpload) (sha256 string, err error) {
+// finish completes the file of an upload, and returns its SHA-256.
+func (s *Uploads) finish(ctx context.Context, u *fileUpload) (sha256 string, err error) {
 	if u.sha256 != nil {
 		return *u.sha256, nil
 	}
@@ -352,7 +347,7 @@ func (s *Drivers) finishUpload(ctx context.Context, u *driverUpload) (sha256 str
 		return "", err
 	}
 	err = s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the file belongs to no driver yet")
+		tx.Unrecorded("nothing is made of the file yet")
 		file, err := d.Finish(ctx, tx)
 		if err == nil {
 			sha256 = file.SHA256
@@ -366,10 +361,33 @@ func (s *Drivers) finishUpload(ctx context.Context, u *driverUpload) (sha256 str
 	return sha256, err
 }
 
-// DeleteExpiredUploads deletes the uploads that have expired. Sweep of the store deletes their files.
-func (s *Drivers) DeleteExpiredUploads(ctx context.Context) error {
+// claim ends a complete upload of the caller, and returns its file, which no longer expires. The file may lack its SHA-256.
+func (s *Uploads) claim(ctx context.Context, tx *pg.Tx, reference string, maxSize int64) (file int64, err error) {
+	u, err := s.findComplete(ctx, tx, reference)
+	if err != nil {
+		return 0, err
+	}
+	if u.size > maxSize {
+		return 0, problem.Member("/upload", "too_large", "has %d bytes: at most %d are allowed", u.size, maxSize)
+	}
+	err = tx.QueryRow(ctx, `UPDATE stored_file f SET expires_at = NULL FROM driver_upload u
+		WHERE f.id = u.file_id AND u.id = $1 AND f.path IS NULL AND f.expires_at IS NOT NULL RETURNING f.id`, u.id).Scan(&file)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, problem.Member("/upload", "used", "was used already: upload the file again")
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "DELETE FROM driver_upload WHERE id = $1", u.id)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("claim an upload: %w", err)
+	}
+	return file, nil
+}
+
+// DeleteExpired deletes the uploads that have expired. Sweep of the store deletes their files.
+func (s *Uploads) DeleteExpired(ctx context.Context) error {
 	return s.db.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the file belongs to no driver")
+		tx.Unrecorded("nothing is made of the file")
 		if _, err := tx.Exec(ctx, "DELETE FROM driver_upload WHERE expires_at < now()"); err != nil {
 			return fmt.Errorf("delete expired uploads: %w", err)
 		}

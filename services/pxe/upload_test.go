@@ -172,12 +172,12 @@ func TestDriverUploadRefused(t *testing.T) {
 		{"Upload-Length", "1", "Upload-Metadata", "name " + strings.Repeat("aaaa", 2000)}} {
 		tus(c, "POST", "/pxe/driver-upload", nil, headers...).Want(400)
 	}
-	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(413)
+	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(16<<30+1)).Want(413)
 	for _, version := range []string{"", "0.2.2"} {
 		if response := c.Do("POST", "/pxe/driver-upload", nil, "Upload-Length", "1", "Tus-Resumable", version).
 			Want(412); response.Header.Get("Tus-Version") != "1.0.0" ||
-			response.Header.Get("Tus-Max-Size") != strconv.Itoa(512<<20) {
-			t.Errorf("got the headers %v, want tus 1.0.0 with at most %d bytes", response.Header, 512<<20)
+			response.Header.Get("Tus-Max-Size") != strconv.Itoa(16<<30) {
+			t.Errorf("got the headers %v, want tus 1.0.0 with at most %d bytes", response.Header, 16<<30)
 		}
 	}
 	at := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201).Header.Get("Location")
@@ -191,7 +191,10 @@ func TestDriverUploadRefused(t *testing.T) {
 	tus(otherClient, "DELETE", at, nil).Want(404)
 	tus(c, "PATCH", at, "new", "Upload-Offset", "0").Want(204)
 	otherClient.Do("POST", "/pxe/driver", map[string]any{"name": "theirs", "upload": at}).WantErrors("/upload", "not_found")
-	for range 19 {
+	large := tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", strconv.Itoa(512<<20+1)).Want(201).Header.Get("Location")
+	testkit.Execute(t, db, "UPDATE stored_file SET size = 512 * 1024 * 1024 + 1 WHERE id = (SELECT max(id) FROM stored_file)")
+	c.Do("POST", "/pxe/driver", map[string]any{"name": "large", "upload": large}).WantErrors("/upload", "too_large")
+	for range 18 {
 		tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(201)
 	}
 	tus(c, "POST", "/pxe/driver-upload", nil, "Upload-Length", "3").Want(409)
