@@ -276,12 +276,21 @@ func (k *keys) resolve(ctx context.Context, hash [32]byte, s keyStatus) (*resolv
 		if actorAsOf.Before(asOf) {
 			asOf = actorAsOf
 		}
-		if !actor.Active || !actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
+		if !actor.Active || !mayAct(key.Actor, actor, owner) {
 			return &resolvedKey{asOf: asOf}, nil
 		}
 		p.Name += ", by " + actor.Name
 	}
 	return &resolvedKey{principal: p, expires: key.Expires, networks: key.Networks, asOf: asOf}, nil
+}
+
+// mayAct reports whether an account may still act for another one: a client for clients below it, any other account with the
+// permission users.clients.
+func mayAct(id principal.Owner, actor, owner keycache.Owner) bool {
+	if id.Type == principal.Client {
+		return slices.Contains(owner.Above, id.ID)
+	}
+	return actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write))
 }
 
 // isSessionEnded reports whether the owner's credentials changed after the key's session began. It concerns sessions that began

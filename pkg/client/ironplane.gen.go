@@ -2392,7 +2392,7 @@ type Client struct {
 	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
 	CreatedAt Timestamp  `json:"created_at"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled Whether the client itself is suspended, by anyone in suspended_by.
 	Disabled bool `json:"disabled"`
 
 	// Email The email address, which no other client has.
@@ -2415,6 +2415,12 @@ type Client struct {
 
 	// ServersCount The number of servers that the client's IP entities are assigned to. It is up to date within a second.
 	ServersCount int64 `json:"serversCount"`
+
+	// Suspended Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links.
+	Suspended bool `json:"suspended"`
+
+	// SuspendedBy Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension.
+	SuspendedBy []string `json:"suspended_by"`
 }
 
 // CodeAuth defines model for CodeAuth.
@@ -2680,7 +2686,7 @@ type CreateClientBody struct {
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
@@ -4829,6 +4835,35 @@ type OpenIDProvider struct {
 	Permissions []string `json:"permissions"`
 }
 
+// OverdueClient defines model for OverdueClient.
+type OverdueClient struct {
+	// BillingID The id that the client has in its integration.
+	BillingID int64 `json:"billing_id"`
+
+	// ID The client's id.
+	//
+	// Examples: 1
+	ID int64 `json:"id"`
+
+	// Name The first and last name.
+	Name string `json:"name"`
+}
+
+// OverdueReport defines model for OverdueReport.
+type OverdueReport struct {
+	// AlreadySuspended The clients that the caller had suspended before.
+	AlreadySuspended []OverdueClient `json:"already_suspended"`
+
+	// Ignored The clients that were not suspended because of billing.ignoreAutoSuspend.
+	Ignored []OverdueClient `json:"ignored"`
+
+	// Suspended The clients that were suspended now.
+	Suspended []OverdueClient `json:"suspended"`
+
+	// Unknown The billing ids that no client of the integration has.
+	Unknown []int64 `json:"unknown"`
+}
+
 // Owner defines model for Owner.
 type Owner struct {
 	// ID The item's id.
@@ -5576,6 +5611,17 @@ type SuperLink struct {
 	ID int64 `json:"id"`
 }
 
+// SuspendOverdueClientsBody defines model for SuspendOverdueClientsBody.
+type SuspendOverdueClientsBody struct {
+	// BillingIds The billing ids of the clients that have not paid, at most 1,000.
+	//
+	// Examples: [{"id":4711}]
+	BillingIds []RefBody `json:"billing_ids"`
+
+	// Integration A reference to an item. The id alone, as a number, is accepted too.
+	Integration *RefBody `json:"integration,omitempty"`
+}
+
 // SyncFileServerChildrenBody defines model for SyncFileServerChildrenBody.
 type SyncFileServerChildrenBody struct {
 	// IsWrapped Has no effect, but is required.
@@ -5886,7 +5932,7 @@ type UpdateClientBody struct {
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
@@ -6693,7 +6739,7 @@ type UpdateSubLinkBody struct {
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
@@ -6743,7 +6789,7 @@ type UpdateSuperLinkBody struct {
 	// Examples: a long walk in the rain
 	CurrentPassword *string `json:"current_password,omitempty"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing.
 	//
 	// Examples: false
 	Disabled *bool `json:"disabled,omitempty"`
@@ -6953,7 +6999,7 @@ type ViewedClient struct {
 	ClaimedAt *Timestamp `json:"claimed_at,omitempty"`
 	CreatedAt Timestamp  `json:"created_at"`
 
-	// Disabled Whether all keys of the client are refused, until this is false again.
+	// Disabled Whether the client itself is suspended, by anyone in suspended_by.
 	//
 	// Examples: false
 	Disabled bool `json:"disabled"`
@@ -6984,6 +7030,12 @@ type ViewedClient struct {
 
 	// ServersCount The number of servers that the client's IP entities are assigned to. It is up to date within a second.
 	ServersCount int64 `json:"serversCount"`
+
+	// Suspended Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links.
+	Suspended bool `json:"suspended"`
+
+	// SuspendedBy Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension.
+	SuspendedBy []string `json:"suspended_by"`
 
 	// Verify A list of exactly one item.
 	Verify []Verify `json:"verify"`
@@ -7727,6 +7779,12 @@ type CreateClientParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// SuspendOverdueClientsParams defines parameters for SuspendOverdueClients.
+type SuspendOverdueClientsParams struct {
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // DeleteClientParams defines parameters for DeleteClient.
 type DeleteClientParams struct {
 	// DryRun Whether to change nothing. The response, or the error, is the one that the request would have without it.
@@ -7896,6 +7954,18 @@ type DeleteSuperLinkParams struct {
 type UpdateSuperLinkParams struct {
 	// IfMatch The ETag of the item as the caller has seen it. The request is refused if the item has changed since.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// SuspendClientParams defines parameters for SuspendClient.
+type SuspendClientParams struct {
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// UnsuspendClientParams defines parameters for UnsuspendClient.
+type UnsuspendClientParams struct {
+	// IdempotencyKey A value of your own, such as a UUID. For 24 hours the same request with this value returns the first response.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteClientVerifyParams defines parameters for DeleteClientVerify.
@@ -9554,6 +9624,9 @@ type UpdateVerifyMethodJSONRequestBody = UpdateVerifyMethodBody
 // CreateClientJSONRequestBody defines body for CreateClient for application/json ContentType.
 type CreateClientJSONRequestBody = CreateClientBody
 
+// SuspendOverdueClientsJSONRequestBody defines body for SuspendOverdueClients for application/json ContentType.
+type SuspendOverdueClientsJSONRequestBody = SuspendOverdueClientsBody
+
 // UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
 type UpdateClientJSONRequestBody = UpdateClientBody
 
@@ -10545,6 +10618,24 @@ type ClientInterface interface {
 	// Corresponds with POST /client (the `CreateClient` operationId).
 	CreateClient(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// SuspendOverdueClientsWithBody Suspend the clients that have not paid
+	//
+	// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+	SuspendOverdueClientsWithBody(ctx context.Context, params *SuspendOverdueClientsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SuspendOverdueClients Suspend the clients that have not paid
+	//
+	// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+	SuspendOverdueClients(ctx context.Context, params *SuspendOverdueClientsParams, body SuspendOverdueClientsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteClient Delete a client
 	//
 	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
@@ -10786,6 +10877,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 	UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SuspendClient Suspend a client
+	//
+	// All keys and sessions of the client and of its sub clients are refused from then on. Admins, the client's integration and each reseller above it suspend separately: the client is suspended until each has lifted its own suspension. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Corresponds with POST /client/{client_id}/suspend (the `SuspendClient` operationId).
+	SuspendClient(ctx context.Context, clientID int64, params *SuspendClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnsuspendClient Lift a suspension of a client
+	//
+	// Lifts the suspension by admins if the caller is an admin, by the client's integration if it is that, and by the caller if it is a reseller. `suspended_by` of the answer names those that remain. If only others have suspended the client, it is a 403. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Corresponds with POST /client/{client_id}/unsuspend (the `UnsuspendClient` operationId).
+	UnsuspendClient(ctx context.Context, clientID int64, params *UnsuspendClientParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteClientVerify Remove the second factors of a client who has lost them
 	//
@@ -13695,6 +13800,44 @@ func (c *Caller) CreateClient(ctx context.Context, params *CreateClientParams, b
 	return c.Client.Do(req)
 }
 
+// SuspendOverdueClientsWithBody Suspend the clients that have not paid
+//
+// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+func (c *Caller) SuspendOverdueClientsWithBody(ctx context.Context, params *SuspendOverdueClientsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSuspendOverdueClientsRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SuspendOverdueClients Suspend the clients that have not paid
+//
+// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+func (c *Caller) SuspendOverdueClients(ctx context.Context, params *SuspendOverdueClientsParams, body SuspendOverdueClientsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSuspendOverdueClientsRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeleteClient Delete a client
 //
 // Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
@@ -14227,6 +14370,40 @@ func (c *Caller) UpdateSuperLinkWithBody(ctx context.Context, clientID int64, su
 // Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 func (c *Caller) UpdateSuperLink(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSuperLinkRequest(c.Server, clientID, superID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SuspendClient Suspend a client
+//
+// All keys and sessions of the client and of its sub clients are refused from then on. Admins, the client's integration and each reseller above it suspend separately: the client is suspended until each has lifted its own suspension. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Corresponds with POST /client/{client_id}/suspend (the `SuspendClient` operationId).
+func (c *Caller) SuspendClient(ctx context.Context, clientID int64, params *SuspendClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSuspendClientRequest(c.Server, clientID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnsuspendClient Lift a suspension of a client
+//
+// Lifts the suspension by admins if the caller is an admin, by the client's integration if it is that, and by the caller if it is a reseller. `suspended_by` of the answer names those that remain. If only others have suspended the client, it is a 403. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Corresponds with POST /client/{client_id}/unsuspend (the `UnsuspendClient` operationId).
+func (c *Caller) UnsuspendClient(ctx context.Context, clientID int64, params *UnsuspendClientParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnsuspendClientRequest(c.Server, clientID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -21468,6 +21645,61 @@ func NewCreateClientRequestWithBody(server string, params *CreateClientParams, c
 	return req, nil
 }
 
+// NewSuspendOverdueClientsRequest calls the generic SuspendOverdueClients builder with application/json body
+func NewSuspendOverdueClientsRequest(server string, params *SuspendOverdueClientsParams, body SuspendOverdueClientsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSuspendOverdueClientsRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSuspendOverdueClientsRequestWithBody constructs an http.Request for the SuspendOverdueClients method, with any body, and a specified content type
+func NewSuspendOverdueClientsRequestWithBody(server string, params *SuspendOverdueClientsParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/suspend-overdue")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewDeleteClientRequest constructs an http.Request for the DeleteClient method
 func NewDeleteClientRequest(server string, clientID int64, params *DeleteClientParams) (*http.Request, error) {
 	var err error
@@ -22998,6 +23230,104 @@ func NewUpdateSuperLinkRequestWithBody(server string, clientID int64, superID in
 			}
 
 			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewSuspendClientRequest constructs an http.Request for the SuspendClient method
+func NewSuspendClientRequest(server string, clientID int64, params *SuspendClientParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/suspend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewUnsuspendClientRequest constructs an http.Request for the UnsuspendClient method
+func NewUnsuspendClientRequest(server string, clientID int64, params *UnsuspendClientParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "client_id", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/client/%s/unsuspend", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
 	}
@@ -35247,6 +35577,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /client (the `CreateClient` operationId).
 	CreateClientWithResponse(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClientResponse, error)
 
+	// SuspendOverdueClientsWithBodyWithResponse Suspend the clients that have not paid
+	//
+	// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+	SuspendOverdueClientsWithBodyWithResponse(ctx context.Context, params *SuspendOverdueClientsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SuspendOverdueClientsResponse, error)
+
+	// SuspendOverdueClientsWithResponse Suspend the clients that have not paid
+	//
+	// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+	SuspendOverdueClientsWithResponse(ctx context.Context, params *SuspendOverdueClientsParams, body SuspendOverdueClientsJSONRequestBody, reqEditors ...RequestEditorFn) (*SuspendOverdueClientsResponse, error)
+
 	// DeleteClientWithResponse Delete a client
 	//
 	// Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
@@ -35516,6 +35864,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /client/{client_id}/super/{super_id} (the `UpdateSuperLink` operationId).
 	UpdateSuperLinkWithResponse(ctx context.Context, clientID int64, superID int64, params *UpdateSuperLinkParams, body UpdateSuperLinkJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSuperLinkResponse, error)
+
+	// SuspendClientWithResponse Suspend a client
+	//
+	// All keys and sessions of the client and of its sub clients are refused from then on. Admins, the client's integration and each reseller above it suspend separately: the client is suspended until each has lifted its own suspension. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/suspend (the `SuspendClient` operationId).
+	SuspendClientWithResponse(ctx context.Context, clientID int64, params *SuspendClientParams, reqEditors ...RequestEditorFn) (*SuspendClientResponse, error)
+
+	// UnsuspendClientWithResponse Lift a suspension of a client
+	//
+	// Lifts the suspension by admins if the caller is an admin, by the client's integration if it is that, and by the caller if it is a reseller. `suspended_by` of the answer names those that remain. If only others have suspended the client, it is a 403. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /client/{client_id}/unsuspend (the `UnsuspendClient` operationId).
+	UnsuspendClientWithResponse(ctx context.Context, clientID int64, params *UnsuspendClientParams, reqEditors ...RequestEditorFn) (*UnsuspendClientResponse, error)
 
 	// DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
 	//
@@ -39282,6 +39648,39 @@ func (r CreateClientResponse) ContentType() string {
 	return ""
 }
 
+type SuspendOverdueClientsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OverdueReport
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+}
+
+// Status returns HTTPResponse.Status
+func (r SuspendOverdueClientsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SuspendOverdueClientsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SuspendOverdueClientsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteClientResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -40104,6 +40503,86 @@ func (r UpdateSuperLinkResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateSuperLinkResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SuspendClientResponse200Headers the declared response headers of an HTTP 200 response for SuspendClient
+type SuspendClientResponse200Headers struct {
+	ETag *string
+}
+
+type SuspendClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedClient
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *SuspendClientResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r SuspendClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SuspendClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SuspendClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// UnsuspendClientResponse200Headers the declared response headers of an HTTP 200 response for UnsuspendClient
+type UnsuspendClientResponse200Headers struct {
+	ETag *string
+}
+
+type UnsuspendClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ViewedClient
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *UnsuspendClientResponse200Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r UnsuspendClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnsuspendClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnsuspendClientResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -47069,6 +47548,36 @@ func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, para
 	return ParseCreateClientResponse(rsp)
 }
 
+// SuspendOverdueClientsWithBodyWithResponse Suspend the clients that have not paid
+//
+// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+func (c *ClientWithResponses) SuspendOverdueClientsWithBodyWithResponse(ctx context.Context, params *SuspendOverdueClientsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SuspendOverdueClientsResponse, error) {
+	rsp, err := c.SuspendOverdueClientsWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSuspendOverdueClientsResponse(rsp)
+}
+
+// SuspendOverdueClientsWithResponse Suspend the clients that have not paid
+//
+// Clients with `billing.ignoreAutoSuspend` are left alone. The others are suspended as by `POST /client/{client_id}/suspend`, and the answer reports on each billing id. Needs the permission `users.clients write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/suspend-overdue (the `SuspendOverdueClients` operationId).
+func (c *ClientWithResponses) SuspendOverdueClientsWithResponse(ctx context.Context, params *SuspendOverdueClientsParams, body SuspendOverdueClientsJSONRequestBody, reqEditors ...RequestEditorFn) (*SuspendOverdueClientsResponse, error) {
+	rsp, err := c.SuspendOverdueClients(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSuspendOverdueClientsResponse(rsp)
+}
+
 // DeleteClientWithResponse Delete a client
 //
 // Returns or changes only items that the caller may see. The path accepts up to 100 ids with commas between. All items are changed, or none. Needs the permission `users.clients or a client write`. Adds one item to the log. A repeated request is refused.
@@ -47517,6 +48026,36 @@ func (c *ClientWithResponses) UpdateSuperLinkWithResponse(ctx context.Context, c
 		return nil, err
 	}
 	return ParseUpdateSuperLinkResponse(rsp)
+}
+
+// SuspendClientWithResponse Suspend a client
+//
+// All keys and sessions of the client and of its sub clients are refused from then on. Admins, the client's integration and each reseller above it suspend separately: the client is suspended until each has lifted its own suspension. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/suspend (the `SuspendClient` operationId).
+func (c *ClientWithResponses) SuspendClientWithResponse(ctx context.Context, clientID int64, params *SuspendClientParams, reqEditors ...RequestEditorFn) (*SuspendClientResponse, error) {
+	rsp, err := c.SuspendClient(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSuspendClientResponse(rsp)
+}
+
+// UnsuspendClientWithResponse Lift a suspension of a client
+//
+// Lifts the suspension by admins if the caller is an admin, by the client's integration if it is that, and by the caller if it is a reseller. `suspended_by` of the answer names those that remain. If only others have suspended the client, it is a 403. Needs the permission `users.clients or a client write`. Adds one item to the log for each item that changes. A repeated request changes nothing more.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /client/{client_id}/unsuspend (the `UnsuspendClient` operationId).
+func (c *ClientWithResponses) UnsuspendClientWithResponse(ctx context.Context, clientID int64, params *UnsuspendClientParams, reqEditors ...RequestEditorFn) (*UnsuspendClientResponse, error) {
+	rsp, err := c.UnsuspendClient(ctx, clientID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnsuspendClientResponse(rsp)
 }
 
 // DeleteClientVerifyWithResponse Remove the second factors of a client who has lost them
@@ -52826,6 +53365,39 @@ func ParseCreateClientResponse(rsp *http.Response) (*CreateClientResponse, error
 	return response, nil
 }
 
+// ParseSuspendOverdueClientsResponse parses an HTTP response from a SuspendOverdueClientsWithResponse call
+func ParseSuspendOverdueClientsResponse(rsp *http.Response) (*SuspendOverdueClientsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SuspendOverdueClientsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OverdueReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeleteClientResponse parses an HTTP response from a DeleteClientWithResponse call
 func ParseDeleteClientResponse(rsp *http.Response) (*DeleteClientResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -53761,6 +54333,98 @@ func ParseUpdateSuperLinkResponse(rsp *http.Response) (*UpdateSuperLinkResponse,
 	switch {
 	case rsp.StatusCode == 200:
 		var headers UpdateSuperLinkResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSuspendClientResponse parses an HTTP response from a SuspendClientWithResponse call
+func ParseSuspendClientResponse(rsp *http.Response) (*SuspendClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SuspendClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers SuspendClientResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseUnsuspendClientResponse parses an HTTP response from a UnsuspendClientWithResponse call
+func ParseUnsuspendClientResponse(rsp *http.Response) (*UnsuspendClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnsuspendClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ViewedClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers UnsuspendClientResponse200Headers
 		if values := rsp.Header.Values("ETag"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -98,7 +98,9 @@ type ownership struct {
 
 // lockOwnership reads a client's ownership, and locks its row.
 func lockOwnership(ctx context.Context, tx *pg.Tx, client int64) (o ownership, err error) {
-	err = tx.QueryRow(ctx, "SELECT integration_id, credentials, disabled FROM client WHERE id = $1 FOR UPDATE", client).
+	const sql = "SELECT integration_id, credentials, (SELECT v.suspended FROM client_view v WHERE v.id = client.id) " +
+		"FROM client WHERE id = $1 FOR UPDATE"
+	err = tx.QueryRow(ctx, sql, client).
 		Scan(&o.integration, &o.credentials, &o.disabled)
 	return o, err
 }
@@ -133,7 +135,7 @@ func (s *Service) adoptOrAsk(ctx context.Context, tx *pg.Tx, req *adoptRequest) 
 	case current.integration != nil:
 		return Adoption{}, problem.New(problem.Forbidden, "The client belongs to another integration. An admin can move it.")
 	case current.disabled:
-		return Adoption{}, problem.New(problem.Forbidden, "The client is disabled, and cannot confirm. An admin can adopt it.")
+		return Adoption{}, problem.New(problem.Forbidden, "The client is suspended, and cannot confirm. An admin can adopt it.")
 	}
 	expires, err := s.askToAdopt(ctx, tx, req.Client, caller, *body.Billing.ID, current.credentials)
 	return Adoption{Status: "asked", ExpiresAt: expires}, err

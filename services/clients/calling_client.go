@@ -52,8 +52,16 @@ func (s *Service) linkExisting(ctx context.Context, tx *pg.Tx, b *clientBody) (*
 func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (id int64, err error) {
 	caller := callingClient(ctx)
 	if caller == 0 {
-		id, err = clientTable.Insert(ctx, tx, b)
-		return id, retryOnConflict(err)
+		suspended := b.Disabled
+		b.Disabled = false
+		if id, err = clientTable.Insert(ctx, tx, b); err != nil || !suspended {
+			return id, retryOnConflict(err)
+		}
+		by, err := findSuspender(ctx, tx, id)
+		if err == nil {
+			_, err = tx.Exec(ctx, "INSERT INTO suspension (client_id, kind) VALUES ($1, $2)", id, by.kind)
+		}
+		return id, err
 	}
 	const insertSQL = "INSERT INTO client (email, first, last, root_id) SELECT $1, $2, $3, coalesce(root_id, id) FROM client " +
 		"WHERE id = $4 ON CONFLICT (lower(email)) DO NOTHING RETURNING id"

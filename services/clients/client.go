@@ -37,7 +37,10 @@ type Client struct {
 	Billing     Billing        `json:"billing" db:"of_billing_" doc:"The client in a billing system."`
 	Integration *rest.Ref      `json:"integration,omitempty" db:"integration_" doc:"The integration that the client belongs to."`
 	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"The number of servers that the client's IP entities are assigned to. It is up to date within a second."`
-	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"Whether all keys of the client are refused, until this is false again."`
+	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"Whether the client itself is suspended, by anyone in suspended_by."`
+
+	SuspendedBy []string `json:"suspended_by" db:"suspended_by" ext:"true" doc:"Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension."`
+	Suspended   bool     `json:"suspended" db:"suspended" recorded:"false" ext:"true" doc:"Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links."`
 
 	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"When the account was claimed. From then on, the client that created it cannot change its email address."`
 }
@@ -71,7 +74,7 @@ type clientBody struct {
 		Integration       *rest.RefID `json:"integration" db:"integration_id" alias:"integration,integration_id" doc:"The integration that the client belongs to. A client that an integration creates belongs to it."`
 	} `json:"billing" doc:"The client in a billing system."`
 	Verify   Verify `json:"verify" ext:"true" doc:"The second factor."`
-	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"Whether all keys of the client are refused, until this is false again."`
+	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing."`
 
 	PasswordHash          *string         `db:"password_hash"`
 	ClaimedAt             *rest.Timestamp `db:"claimed_at"`
@@ -243,6 +246,9 @@ func (s *Service) checkClient(ctx context.Context, tx *pg.Tx, id int64, before, 
 	}
 	if id != 0 {
 		b.claim(ctx)
+		if err := s.editSuspension(ctx, tx, id, before, b); err != nil {
+			return err
+		}
 	}
 	if integration := b.Billing.Integration; integration != nil && !equal(integration, before.Billing.Integration) {
 		if err := s.integrations.Hold(ctx, tx, int64(*integration), "/billing/integration"); err != nil {
@@ -357,10 +363,11 @@ func (s *Service) acquireLeases(ctx context.Context, tx *pg.Tx, clients []Viewed
 }
 
 func (s *Service) deleteClient(ctx context.Context, tx *pg.Tx, c *ViewedClient) error {
-	s.revoke(tx, c.ID)
 	if err := lockLinks(ctx, tx); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
-	return err
+	return s.endReach(ctx, tx, c.ID, func() error {
+		_, err := tx.Exec(ctx, "DELETE FROM client WHERE id = $1", c.ID)
+		return err
+	})
 }

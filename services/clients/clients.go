@@ -36,7 +36,7 @@ var Definition = service.Definition{
 	Fills:           true,
 	Sends:           []string{"identity", "system"},
 	Receives:        []string{"identity", "pxe"},
-	RevocationTypes: []string{"client.deleted", "client.edited"},
+	RevocationTypes: []string{"client.deleted", "client.edited", "client.suspended", "client.unsuspended"},
 	FindRestored:    service.FindRestoredAccounts[ViewedClient]("client"),
 	New: func(d service.Deps) service.Parts {
 		s := New(d)
@@ -113,7 +113,9 @@ func (s *Service) Routes() []rest.Route {
 			Name: "Clients",
 			Doc:  "Customers, who rent servers or resell them.",
 		}.Routes(
+			[]rest.Route{s.overdueRoute()}, // before /client/{client_id}, which its path matches too
 			s.clientRoutes(),
+			s.suspensionRoutes(),
 			s.subLinkRoutes(),
 			s.superLinkRoutes(),
 			s.emailRoutes(),
@@ -121,6 +123,7 @@ func (s *Service) Routes() []rest.Route {
 		),
 		s.entryRoute(),
 		s.credentialsRoute(),
+		s.reachRoute(),
 		s.integrations.LeaseRoute(),
 		s.addressRoute(),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),

@@ -33,8 +33,9 @@ func (s *Service) credentialsRoute() rest.Route {
 			if req.ID != 0 {
 				by, value = "id = $1", req.ID
 			}
-			err = s.db.QueryRow(ctx, "SELECT id, name, first, last, email, coalesce(password_hash, ''), disabled, require_verify, credentials, "+
-				"claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE "+by, value).
+			err = s.db.QueryRow(ctx, `
+				SELECT id, name, first, last, email, coalesce(password_hash, ''), (SELECT v.suspended FROM client_view v WHERE v.id = client.id),
+					require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE `+by, value).
 				Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return credentials.Account{}, nil

@@ -43,6 +43,7 @@ type ParentLink struct {
 	ID     int64    `json:"id" db:"id" doc:"The link's id."`
 	Client int64    `json:"-" db:"child_id"`
 	Name   string   `json:"-" db:"name"`
+	Kind   string   `json:"-" db:"kind"`
 	Parent rest.Ref `json:"parent" db:"parent_" doc:"The client above."`
 }
 
@@ -96,6 +97,9 @@ func (s *Service) subLinkRoutes() []rest.Route {
 	return append(append(rest.Resource[SubLink, clientPath]{
 		Path: path, ID: "sub_id", Noun: "sub link", Guard: holdersAndClients, Table: "sub_link", View: "sub_link_view",
 		Without: rest.Creating | rest.Editing, Extensions: rest.Deleting, Parent: checkLinkAccess, Lock: lockForLink[clientPath],
+		Delete: func(ctx context.Context, tx *pg.Tx, l *SubLink) error {
+			return s.deleteSubLink(ctx, tx, l.ID, l.Kind, l.Child.ID)
+		},
 		Related: func(l *SubLink) []pg.Target { return []pg.Target{clientTarget(l.Child.ID, l.Name)} },
 	}.Routes(), created), rest.Resource[ParentLink, childPath]{
 		Path:       "/client/{client_id}/parent",
@@ -108,13 +112,28 @@ func (s *Service) subLinkRoutes() []rest.Route {
 		Extensions: rest.Listing | rest.Viewing | rest.Deleting,
 		Parent:     checkLinkAccess,
 		Lock:       lockForLink[childPath],
-		Related:    func(l *ParentLink) []pg.Target { return []pg.Target{clientTarget(l.Parent.ID, l.Parent.Name)} },
+		Delete: func(ctx context.Context, tx *pg.Tx, l *ParentLink) error {
+			return s.deleteSubLink(ctx, tx, l.ID, l.Kind, l.Client)
+		},
+		Related: func(l *ParentLink) []pg.Target { return []pg.Target{clientTarget(l.Parent.ID, l.Parent.Name)} },
 	}.Routes()...)
 }
 
 // clientTarget returns a client as a target of a link's record.
 func clientTarget(id int64, name string) pg.Target {
 	return pg.Target{Type: "client", Noun: "client", ID: id, Name: name}
+}
+
+// deleteSubLink deletes a link. What its end means for the accounts below it, endReach does.
+func (s *Service) deleteSubLink(ctx context.Context, tx *pg.Tx, id int64, kind string, child int64) error {
+	remove := func() error {
+		_, err := tx.Exec(ctx, "DELETE FROM sub_link WHERE id = $1", id)
+		return err
+	}
+	if kind == "named" {
+		return remove()
+	}
+	return s.endReach(ctx, tx, child, remove)
 }
 
 func lockForLink[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
@@ -229,6 +248,11 @@ func (s *Service) link(ctx context.Context, tx *pg.Tx, client int64, target link
 	}
 	if created, err = subLinks.Get(ctx, tx, id); err != nil {
 		return created, fmt.Errorf("read the link: %w", err)
+	}
+	if target.kind != "named" { // the client may be suspended from now on
+		if _, err := s.revokeAll(ctx, tx, target.ID); err != nil {
+			return created, err
+		}
 	}
 	if target.kind != "created" {
 		if err := s.notifyLinked(ctx, tx, target.ID, client, "sub"); err != nil {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/rest"
 )
 
 // holdersAndClients admits callers with the permission users.clients, and clients. The view client_seen has the rows that a client
@@ -86,4 +88,28 @@ func errUnreadable(ctx context.Context, q pg.Querier, ids []int64) error {
 		return problem.New(problem.Forbidden, "A client can change only accounts that it has created.")
 	}
 	return errors.Join(err, pgx.ErrNoRows)
+}
+
+// reachQuery names two clients.
+type reachQuery struct {
+	Above  int64 `query:"above"`
+	Client int64 `query:"client"`
+}
+
+// reachRoute returns the route by which other services ask whether a client is above another one.
+func (s *Service) reachRoute() rest.Route {
+	return rest.Read[reachQuery, credentials.Reach]{
+		Path:  credentials.ReachPath,
+		Guard: guard.Peers("identity"),
+		Do: func(ctx context.Context, req reachQuery) (found credentials.Reach, err error) {
+			err = s.db.QueryRow(ctx, `
+				SELECT EXISTS (SELECT FROM client_reach WHERE ancestor = $1 AND descendant = $2),
+					coalesce((SELECT id FROM sub_link WHERE client_id = $1 AND child_id = $2 AND kind <> 'named'), 0)`, req.Above, req.Client).
+				Scan(&found.Whole, &found.Link)
+			if err != nil {
+				err = fmt.Errorf("look for links from client %d to client %d: %w", req.Above, req.Client, err)
+			}
+			return found, err
+		},
+	}
 }

@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"net/http"
+	"reflect"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
@@ -56,7 +57,7 @@ func TestIntegrations(t *testing.T) {
 		Name:   "Shop",
 		Grants: principal.ParseGrants([]string{"network.groups read", "network.entities read", "network.entities write"}),
 	}
-	if got := s.readEntry(id); got != want {
+	if got := s.readEntry(id); !reflect.DeepEqual(got, want) {
 		t.Errorf("got the entry %+v, want %+v", got, want)
 	}
 	s.Do("PATCH", at, `{"disabled": true}`).Want(200)
@@ -64,7 +65,7 @@ func TestIntegrations(t *testing.T) {
 		t.Errorf("disabled: got the entry %+v, want an inactive one", got)
 	}
 	s.Do("PATCH", at, `{"disabled": false}`).Want(200)
-	if got := s.readEntry(id); got != want {
+	if got := s.readEntry(id); !reflect.DeepEqual(got, want) {
 		t.Errorf("enabled: got the entry %+v, want %+v", got, want)
 	}
 	s.Do("PATCH", at+"/permission", `{"network": {"groups": {"read": false}}}`).Want(200)
@@ -79,7 +80,7 @@ func TestIntegrations(t *testing.T) {
 
 	// After the deletion, nothing is left.
 	s.Do("DELETE", at, nil).Want(200)
-	if got := s.readEntry(id); got != (keycache.Owner{}) {
+	if got := s.readEntry(id); !reflect.DeepEqual(got, keycache.Owner{}) {
 		t.Errorf("deleted: got the entry %+v, want none", got)
 	}
 	s.Do("GET", at+"/permission", nil).Want(404)

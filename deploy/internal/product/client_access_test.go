@@ -28,6 +28,7 @@ const (
 	aTemplate  = "a template of the operator's"
 	itsSub     = "an account that the target has a sub link to"
 	itsGrantee = "one that it has a super link to, and a sub link"
+	itself     = "`owner`: the target, to act for it"
 )
 
 // accessOperations are the operations on clients. LINK stands for the id of a link of the target.
@@ -55,6 +56,8 @@ var accessOperations = []struct{ path, sent string }{
 	{"GET /client/ID/super/LINK", nothing},
 	{"PATCH /client/ID/super/LINK", itsFirst},
 	{"DELETE /client/ID/super/LINK", nothing},
+	{"POST /client/ID/unsuspend", nothing},
+	{"POST /auth/key", itself},
 }
 
 // accessTable has the expected status of each operation, in their order, for each caller and target. claimed has the
@@ -63,27 +66,27 @@ var accessTable = []struct{ caller, target, want, claimed string }{
 	{
 		"customer",
 		"customer",
-		"200 200 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200",
-		"200 200 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200",
+		"200 200 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200 403 200",
+		"200 200 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200 403 200",
 	},
 	{
 		"customer",
 		"kid",
-		"- - 200 200 200 403 200 422 200 403 200 403 200 403 200 404 403",
-		"- - 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403",
+		"- - 200 200 200 403 200 422 200 403 200 403 200 403 200 404 403 200 200",
+		"- - 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403 200 200",
 	},
 	{"customer", "reseller", unknown, ""},
 	{"customer", "nobody", unknown, ""},
-	{"reseller", "customer", "200 200 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
-	{"reseller", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
+	{"reseller", "customer", "200 200 200 200 403 403 403 403 200 403 200 403 200 403 200 404 403 200 200", ""},
+	{"reseller", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403 200 200", ""},
 	{
 		"reseller",
 		"reseller",
-		"- - 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200",
-		"- - 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200",
+		"- - 200 200 422 403 403 403 200 200 200 200 200 200 200 403 200 403 200",
+		"- - 200 200 200 403 403 403 200 200 200 200 200 200 200 403 200 403 200",
 	},
 	{"reseller", "nobody", unknown, ""},
-	{"partner", "customer", "200 200 200 403 403 403 403 403 404 404 404 404 404 404 404 404 404", ""},
+	{"partner", "customer", "200 200 200 403 403 403 403 403 404 404 404 404 404 404 404 404 404 403 403", ""},
 	{"partner", "kid", unknown, ""},
 	{"partner", "reseller", unknown, ""},
 	{"partner", "nobody", unknown, ""},
@@ -96,8 +99,8 @@ var accessTable = []struct{ caller, target, want, claimed string }{
 	{"grandkid", "kid", unknown, ""},
 	{"grandkid", "reseller", unknown, ""},
 	{"grandkid", "nobody", unknown, ""},
-	{"grantee", "customer", "200 200 200 403 403 403 403 403 200 403 200 403 200 403 200 200 403", ""},
-	{"grantee", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403", ""},
+	{"grantee", "customer", "200 200 200 403 403 403 403 403 200 403 200 403 200 403 200 200 403 403 403", ""},
+	{"grantee", "kid", "- - 200 403 403 403 403 403 200 403 200 403 200 403 200 404 403 403 403", ""},
 	{"grantee", "reseller", unknown, ""},
 	{"grantee", "nobody", unknown, ""},
 	{
@@ -121,35 +124,35 @@ var accessTable = []struct{ caller, target, want, claimed string }{
 	{
 		"admin",
 		"customer",
-		"200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
-		"200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+		"200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"200 200 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200 200 200",
 	},
 	{
 		"admin",
 		"kid",
-		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
-		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200 200 200",
 	},
 	{
 		"admin",
 		"reseller",
-		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
-		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+		"- - 200 200 200 200 422 200 200 200 200 200 200 200 200 200 200 200 200",
 	},
-	{"admin", "nobody", unknown, ""},
+	{"admin", "nobody", unknownToHolder, ""},
 	{
 		"shop",
 		"customer",
-		"200 200 200 200 200 200 200 200 200 403 200 403 200 403 200 403 200",
-		"200 200 200 200 200 200 422 200 200 403 200 403 200 403 200 403 200",
+		"200 200 200 200 200 200 200 200 200 403 200 403 200 403 200 403 200 200 200",
+		"200 200 200 200 200 200 422 200 200 403 200 403 200 403 200 403 200 200 200",
 	},
 	{"shop", "kid", "- - " + readOnly, ""},
-	{"shop", "reseller", "- - 200 403 403 403 403 403 200 403 200 200 200 403 200 403 403", ""},
-	{"shop", "nobody", unknown, ""},
+	{"shop", "reseller", "- - 200 403 403 403 403 403 200 403 200 200 200 403 200 403 403 403 403", ""},
+	{"shop", "nobody", unknownToHolder, ""},
 	{"hub", "customer", "200 200 " + readOnly, ""},
 	{"hub", "kid", "- - " + readOnly, ""},
 	{"hub", "reseller", "- - " + readOnly, ""},
-	{"hub", "nobody", unknown, ""},
+	{"hub", "nobody", unknownToHolder, ""},
 	{
 		"monitoring",
 		"customer",
@@ -162,9 +165,10 @@ var accessTable = []struct{ caller, target, want, claimed string }{
 }
 
 const (
-	unknown   = "- - 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404"
-	readOnly  = "200 403 403 403 403 403 200 403 200 403 200 403 200 403 403"
-	forbidden = "- - 403 403 403 403 403 403 403 403 403 403 403 403 403 403 403"
+	unknown         = "- - 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 403"
+	unknownToHolder = "- - 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 422"
+	readOnly        = "200 403 403 403 403 403 200 403 200 403 200 403 200 403 403 403 403"
+	forbidden       = "- - 403 403 403 403 403 403 403 403 403 403 403 403 403 403 403 403 403"
 )
 
 // accessParties describes the callers and the targets.
@@ -344,6 +348,8 @@ func (a *access) ask(caller, target, operation, sent, want string) *testkit.Resp
 		body = map[string]any{"type": "welcome"}
 	case itsSub:
 		body = map[string]any{"client_id": a.ids[children[target]]}
+	case itself:
+		body = map[string]any{"owner": map[string]any{"url": path("/client/%d", id)}}
 	case itsGrantee:
 		body = map[string]any{"client_id": a.ids[grantees[target]]}
 	}

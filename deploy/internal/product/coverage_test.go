@@ -161,7 +161,7 @@ func creates(o rest.Operation) bool {
 func edits(o rest.Operation) bool { return o.Method == http.MethodPatch && o.Effect.ViewPath != "" }
 
 // hasOwnTests reports whether an operation ends the caller's own key or sessions, needs a code or a provider that the walk
-// lacks, or undoes another operation. See TestLogin, TestTwoFactorLogin, TestOpenID and TestInstalls.
+// lacks, or undoes another operation. See TestLogin, TestTwoFactorLogin, TestOpenID, TestInstalls and TestSuspendedBy.
 func hasOwnTests(o rest.Operation) bool {
 	return slices.Contains(
 		[]string{
@@ -176,6 +176,9 @@ func hasOwnTests(o rest.Operation) bool {
 			"retryInstall",
 			"adoptClient",
 			"confirmAdoption",
+			"suspendClient",
+			"unsuspendClient",
+			"suspendOverdueClients",
 		},
 		o.Name,
 	)

@@ -538,7 +538,7 @@ func (e *escalation) attempts(a *caller, target *testAccount) (all []attempt) {
 			path:      url,
 			body:      map[string]any{"name": target.name, "disabled": true},
 			isAllowed: canEnd,
-			undo:      func() { root.Do("PATCH", url, map[string]any{"name": target.name, "disabled": false}).Want(200) },
+			undo:      func() { a.client.Do("PATCH", url, map[string]any{"name": target.name, "disabled": false}).Want(200) },
 		},
 	)
 	remove := attempt{label: "delete", method: "DELETE", path: url, isAllowed: canEnd, undo: func() { e.replace(target) }}

@@ -308,8 +308,8 @@ func (w *logWalk) compareItem(changes change, id int64) {
 var unrecorded = map[string][]string{
 	"/auth/key":                        {"last_used_at.iso_8601", "last_used_at.unix"},
 	"/auth/key/{key_id}":               {"last_used_at.iso_8601", "last_used_at.unix"},
-	"/client":                          {"serversCount"},
-	"/client/{client_id}":              {"serversCount"},
+	"/client":                          {"serversCount", "suspended"},
+	"/client/{client_id}":              {"serversCount", "suspended"},
 	"/client/{client_id}/sub":          {"child.serversCount"},
 	"/client/{client_id}/sub/{sub_id}": {"child.serversCount"},
 	"/entity":                          {"siblings_count"},

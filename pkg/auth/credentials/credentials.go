@@ -6,6 +6,8 @@ import "time"
 const (
 	// Path is where the clients service returns the Account with an address (?email=) or of a client (?id=).
 	Path = "/internal/client/credentials"
+	// ReachPath is where the clients service returns the Reach of one client (?above=) to another one (?client=).
+	ReachPath = "/internal/reach"
 	// ChangeKind is the kind of identity's messages about the use of a client's credentials. WelcomeKind is the kind of
 	// the messages that have identity mail a link for choosing a password to a new account.
 	ChangeKind  = "credentials"
@@ -67,4 +69,13 @@ type Change struct {
 // Welcome asks for a welcome mail to a new account.
 type Welcome struct {
 	Client int64 `json:"client"`
+}
+
+// Reach says how a client reaches another one.
+type Reach struct {
+	// Whole tells whether it reaches the account by sub links that were made by creation or by the operator. Only then may it act for
+	// the account.
+	Whole bool `json:"whole"`
+	// Link is the id of such a link between the two, or 0 if there are clients between them.
+	Link int64 `json:"link,omitempty"`
 }

@@ -64,6 +64,8 @@ type Owner struct {
 	// sessions, only that key's goes on.
 	Credentials int64 `json:"credentials,omitempty"`
 	Kept        int64 `json:"kept,omitempty"`
+	// Above are the clients that reach this one by sub links. Only they can act for it.
+	Above []int64 `json:"above,omitempty"`
 }
 
 // Within returns the owner's grants within a key's bound.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -98,7 +99,7 @@ func get(t *testing.T, s *Store) (owner Owner, age time.Duration, err error) {
 func want(t *testing.T, s *Store, owner Owner, wanted error) (age time.Duration) {
 	t.Helper()
 	got, age, err := get(t, s)
-	if got != owner || !errors.Is(err, wanted) {
+	if !reflect.DeepEqual(got, owner) || !errors.Is(err, wanted) {
 		t.Fatalf("got the entry %+v, %v, want %+v, %v", got, err, owner, wanted)
 	}
 	return age
@@ -199,7 +200,7 @@ func TestFillLoses(t *testing.T) {
 		} {
 			flush()
 			fillWith(t, s, reads(yes, append([]func(){func() { time.Sleep(2 * time.Millisecond) }}, events...)...))
-			if got, _, err := get(t, s); err != nil || got != no {
+			if got, _, err := get(t, s); err != nil || !reflect.DeepEqual(got, no) {
 				t.Errorf("%s meanwhile: got the entry %+v, %v, want %+v", name, got, err, no)
 			}
 		}
@@ -327,7 +328,7 @@ func TestFillWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := NewStore(open(t, "redis://127.0.0.1:1"), signer, slog.New(slog.DiscardHandler))
 	got, err := Fill(t.Context(), s, "owner/admin/1", reads(yes))
-	if err != nil || got != yes || s.IsUp() {
+	if err != nil || !reflect.DeepEqual(got, yes) || s.IsUp() {
 		t.Fatalf("got %+v, %v and Redis up %t, want %+v, no error and false", got, err, s.IsUp(), yes)
 	}
 }

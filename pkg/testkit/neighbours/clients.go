@@ -18,10 +18,11 @@ type Clients struct {
 
 	refs     *items
 	accounts map[int64]credentials.Account
+	reaches  map[string]credentials.Reach // by both ids
 }
 
 func newClients(t testing.TB, o options) *Clients {
-	c := &Clients{Double: newDouble(t, "clients", o), accounts: map[int64]credentials.Account{}}
+	c := &Clients{Double: newDouble(t, "clients", o), accounts: map[int64]credentials.Account{}, reaches: map[string]credentials.Reach{}}
 	c.refs = c.handleRefs("client", "client", "identity", "network", "pxe")
 	c.handle(credentials.Path, []string{"identity"}, func(r *http.Request) any {
 		for _, m := range c.receive() {
@@ -34,6 +35,9 @@ func newClients(t testing.TB, o options) *Clients {
 			}
 		}
 		return credentials.Account{}
+	})
+	c.handle(credentials.ReachPath, []string{"identity"}, func(r *http.Request) any {
+		return c.reaches[r.FormValue("above")+" "+r.FormValue("client")]
 	})
 	c.handleClose("integration", "system")
 	c.handle("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
@@ -61,6 +65,13 @@ func (c *Clients) Account(id int64) credentials.Account {
 		c.apply(m)
 	}
 	return c.accounts[id]
+}
+
+// SetReach says how a client reaches another one.
+func (c *Clients) SetReach(above, client int64, reach credentials.Reach) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaches[decimal(above)+" "+decimal(client)] = reach
 }
 
 // Delete deletes a client. Readers of its changes are notified.
@@ -120,6 +131,8 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(has.ID), has.Email)
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
 	a.wantRefused("identity", "/internal/email/1")
+	wantAnswer(a, "identity", credentials.ReachPath+"?above="+decimal(has.ID)+"&client="+decimal(none), credentials.Reach{})
+	a.wantRefused("pxe", credentials.ReachPath+"?above=1&client=2")
 	for _, reader := range []string{"identity", "network", "pxe"} {
 		a.wantRef(reader, "client", has.ID, has.Name)
 		a.wantNoRef(reader, "client", none)

@@ -46,6 +46,9 @@ CREATE INDEX client_disabled ON client (id) WHERE disabled;
 CREATE INDEX client_search ON client USING gin (search gin_trgm_ops);
 CREATE UNIQUE INDEX client__billing__id ON client (billing_id, integration_id) NULLS NOT DISTINCT WHERE billing_id IS NOT NULL;
 CREATE UNIQUE INDEX client__email ON client (lower(email));
+CREATE TRIGGER client_detached AFTER UPDATE OF integration_id ON client FOR EACH ROW WHEN (old.integration_id IS NOT NULL AND new.integration_id IS NULL) EXECUTE FUNCTION client_detached(); -- schema/functions/client_detached.sql
+CREATE TRIGGER client_disabled AFTER UPDATE OF disabled ON client FOR EACH ROW WHEN (new.disabled <> old.disabled AND pg_trigger_depth() = 0) EXECUTE FUNCTION client_disabled(); -- schema/functions/client_disabled.sql
+CREATE TRIGGER client_made_disabled AFTER INSERT ON client FOR EACH ROW WHEN (new.disabled) EXECUTE FUNCTION client_disabled(); -- schema/functions/client_disabled.sql
 CREATE TRIGGER client_renamed AFTER UPDATE ON client FOR EACH ROW WHEN (new.name <> old.name OR new.search <> old.search) EXECUTE FUNCTION client_renamed(); -- schema/functions/client_renamed.sql
 
 CREATE TABLE client_reach (
@@ -116,6 +119,20 @@ CREATE TABLE super_link (
 CREATE INDEX super_link_by_client ON super_link (client_id, id);
 CREATE INDEX super_link_by_grantee ON super_link (grantee_id, id);
 
+CREATE TABLE suspension (
+	client_id bigint NOT NULL,
+	kind text NOT NULL,
+	reseller_id bigint,
+	created_at timestamp with time zone NOT NULL DEFAULT now(),
+	CONSTRAINT suspension_check CHECK ((reseller_id IS NOT NULL) = (kind = 'reseller')),
+	CONSTRAINT suspension_kind_check CHECK (kind = ANY (ARRAY['admin', 'integration', 'reseller'])),
+	CONSTRAINT suspension_client_id_fkey FOREIGN KEY (client_id) REFERENCES client(id) ON DELETE CASCADE,
+	CONSTRAINT suspension_reseller_id_client_id_fkey FOREIGN KEY (reseller_id, client_id) REFERENCES client_reach(ancestor, descendant) ON DELETE CASCADE,
+	CONSTRAINT suspension_client_id_kind_reseller_id_key UNIQUE NULLS NOT DISTINCT (client_id, kind, reseller_id)
+);
+CREATE INDEX suspension_by_reseller ON suspension (reseller_id, client_id) WHERE reseller_id IS NOT NULL;
+CREATE TRIGGER suspension_changed AFTER INSERT OR DELETE ON suspension FOR EACH ROW EXECUTE FUNCTION suspension_changed(); -- schema/functions/suspension_changed.sql
+
 -- VIEW client_listed: schema/views/client_listed.sql
 --	id bigint
 --	version bigint
@@ -139,6 +156,8 @@ CREATE INDEX super_link_by_grantee ON super_link (grantee_id, id);
 --	servers_count bigint
 --	viewer bigint
 --	listed boolean
+--	suspended_by text[]
+--	suspended boolean
 
 -- VIEW client_reached: schema/views/client_reached.sql
 --	viewer bigint
@@ -168,6 +187,8 @@ CREATE INDEX super_link_by_grantee ON super_link (grantee_id, id);
 --	verify jsonb
 --	claimed_at timestamp with time zone
 --	servers_count bigint
+--	suspended_by text[]
+--	suspended boolean
 
 -- VIEW client_view: schema/views/client_view.sql
 --	id bigint
@@ -190,6 +211,8 @@ CREATE INDEX super_link_by_grantee ON super_link (grantee_id, id);
 --	verify jsonb
 --	claimed_at timestamp with time zone
 --	servers_count bigint
+--	suspended_by text[]
+--	suspended boolean
 
 -- VIEW sub_link_view: schema/views/sub_link_view.sql
 --	id bigint

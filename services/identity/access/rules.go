@@ -98,15 +98,15 @@ func (r *Rules) CheckWriteKeys(ctx context.Context, tx *pg.Tx, c Caller, account
 }
 
 // CheckActFor refuses a caller that may not act for an account. A caller may act for itself, and with users.clients write for
-// clients. An integration acts for its own clients only.
-func (r *Rules) CheckActFor(ctx context.Context, tx *pg.Tx, c Caller, owner principal.Owner) error {
+// clients. An integration acts for its own clients only, and a client for clients below it: isAbove says whether it is one.
+func (r *Rules) CheckActFor(ctx context.Context, tx *pg.Tx, c Caller, owner principal.Owner, isAbove bool) error {
 	if c.Owner == owner {
 		return nil
 	}
 	if owner.Type != principal.Client {
 		return problem.New(problem.Forbidden, "A caller can act for clients only, not for admins or integrations.")
 	}
-	if !c.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
+	if !isAbove && !c.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write)) {
 		return problem.New(problem.Forbidden, "The key lacks %s write.", permission.UsersClients)
 	}
 	if err := r.Clients.Hold(ctx, tx, owner.ID, ownerPointer); err != nil {

@@ -48,6 +48,7 @@ type keyRequest struct {
 
 	sent        []string
 	person      person.Person // has sent the right password
+	isAbove     bool          // the caller is a client above the account to act for
 	knownDevice bool          // the person has signed in from the device before
 }
 
@@ -203,7 +204,13 @@ func (s *Logins) Routes() []rest.Route {
 // prepareKey compares the password of a login.
 func (s *Logins) prepareKey(ctx context.Context, _ rest.Verbs, b *keyRequest) (err error) {
 	if b.purpose() != purposeSignIn {
-		return guard.AnyKey.Check(principal.FromContext(ctx), permission.Write, 0)
+		err := guard.AnyKey.Check(principal.FromContext(ctx), permission.Write, 0)
+		if err == nil && b.purpose() == purposeAct {
+			body := b.Body
+			body.Resolve(&problem.Fields{}) // which finds the account, and reports errors later
+			b.isAbove, err = s.People.IsAbove(ctx, body.Account())
+		}
+		return err
 	}
 	var invalid problem.Fields
 	if b.Resolve(&invalid); len(invalid) == 0 { // else Resolve reports the errors later
@@ -239,7 +246,7 @@ func (s *Logins) sessionFor(ctx context.Context, tx *pg.Tx, b *keyRequest) (*Giv
 		}
 		return s.signIn(ctx, tx, b.person)
 	case purposeAct:
-		key, err = s.Sessions.Act(ctx, tx, b.Account())
+		key, err = s.Sessions.Act(ctx, tx, b.Account(), b.isAbove)
 	case purposeRenew:
 		key, err = s.Sessions.Renew(ctx, tx)
 	default:

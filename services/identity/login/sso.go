@@ -151,6 +151,10 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 			return link, err
 		}
 	}
+	isAbove, err := s.People.IsAbove(ctx, owner)
+	if err != nil {
+		return link, err
+	}
 	code := keys.NewToken()
 	err = s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the use of the link is recorded")
@@ -161,7 +165,7 @@ func (s *Links) makeLink(ctx context.Context, q linkQuery) (link session.SSOLink
 		if err != nil {
 			return err
 		}
-		if err := s.Rules.CheckActFor(ctx, tx, c, owner); err != nil {
+		if err := s.Rules.CheckActFor(ctx, tx, c, owner, isAbove); err != nil {
 			return err
 		}
 		panel := session.PanelURL(s.Settings.Values(), owner.Type)

@@ -11,6 +11,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -87,4 +88,22 @@ func (d *Directory) awaitClient(
 				Because(errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+// IsAbove reports whether the caller is a client that reaches another client by sub links. The gateway asks that again for each
+// request of a session in which one acts for the other.
+func (d *Directory) IsAbove(ctx context.Context, owner principal.Owner) (bool, error) {
+	caller := principal.FromContext(ctx).Principal
+	if caller.Owner.Type != principal.Client || owner.Type != principal.Client || caller.Owner == owner || caller.Acting {
+		return false, nil
+	}
+	ctx, cancel := d.Peers.Limit(ctx, askTimeout)
+	defer cancel()
+	query := url.Values{"above": {strconv.FormatInt(caller.Owner.ID, 10)}, "client": {strconv.FormatInt(owner.ID, 10)}}
+	var found credentials.Reach
+	err := d.Peers.Ask(ctx, "clients", credentials.ReachPath+"?"+query.Encode(), &found)
+	if errors.Is(err, mesh.ErrUnavailable) {
+		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
+	}
+	return found.Whole, err
 }

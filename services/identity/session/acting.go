@@ -10,13 +10,13 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// Act begins a session in which the caller acts for an account.
-func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner) (keys.APIKey, error) {
+// Act begins a session in which the caller acts for an account. isAbove says whether the caller is a client above that one.
+func (s *Service) Act(ctx context.Context, tx *pg.Tx, owner principal.Owner, isAbove bool) (keys.APIKey, error) {
 	c, err := access.LockCaller(ctx, tx)
 	if err != nil {
 		return keys.APIKey{}, err
 	}
-	if err := s.Rules.CheckActFor(ctx, tx, c, owner); err != nil {
+	if err := s.Rules.CheckActFor(ctx, tx, c, owner, isAbove); err != nil {
 		return keys.APIKey{}, err
 	}
 	return s.BeginActing(

@@ -96,8 +96,10 @@ var actions = []string{
 	"retried",
 	"sent",
 	"skipped",
+	"suspended",
 	"synced",
 	"tested",
+	"unsuspended",
 	"used",
 	"verified",
 }

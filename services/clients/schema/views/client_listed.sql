@@ -5,5 +5,6 @@ SELECT id, version, email, first, last, name, created_at, search, disabled,
 	integration_id, integration_name, password_hash,
 	require_verify, verify, claimed_at,
 	servers_count,
-	0::bigint AS viewer, true AS listed
+	0::bigint AS viewer, true AS listed,
+	suspended_by, suspended
 FROM client_view;
