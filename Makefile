@@ -3,7 +3,6 @@ MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
-OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2
 
 # All builds use the same flags, so that nothing is compiled twice. Only the race detector needs cgo.
 export GOFLAGS := -trimpath
@@ -185,8 +184,9 @@ schema: postgres ## write each service's schema.sql from the catalogue of a new 
 	go run ./deploy/schema .
 
 .PHONY: go-client
-go-client: openapi ## write the Go client in pkg/client from the routes
-	go run $(OAPI_CODEGEN) -config pkg/client/oapi-codegen.yaml docs/reference/openapi.json
+go-client: openapi ## write the Go client in pkg/client from the API document
+	go run ./deploy/sdk docs/reference/openapi.json pkg/client
+	@git add --intent-to-add pkg/client 2>/dev/null || true # so that git diff shows the file of a new resource
 
 .PHONY: clients
 clients: go-client ## generate clients in Go, TypeScript and Python, and lint the API document with Redocly and Spectral

@@ -4,18 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/ironplane/ironplane/deploy/import/source"
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 // A request creates at most this many entities, and its body has at most this many bytes. The API accepts 10,000 and 1 MiB.
@@ -105,24 +103,20 @@ func (t *transfer) createBatch(ctx context.Context, b batch) error {
 			return errors.Join(t.createBatch(ctx, batch{b.number, b.rows[:half]}), t.createBatch(ctx, batch{b.number, b.rows[half:]}))
 		}
 		key := t.idempotencyKey("entities-"+strconv.Itoa(b.rows[0]), attempt)
-		post := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.CreateIPEntityWithBody(ctx, &ironplane.CreateIPEntityParams{IdempotencyKey: key}, "text/csv", bytes.NewReader(body))
-		}
-		var report json.RawMessage
-		err = t.api.create(ctx, post, &report)
+		_, err = t.api.Entities.ImportCSV(ctx, bytes.NewReader(body), client.IdempotencyKey(key))
 		if err != nil && err == context.Cause(ctx) {
 			return nil // another request's error stopped the import before this one was sent
 		}
-		refusal, isProblem := errors.AsType[*problem](err)
+		refusal, isRefusal := errors.AsType[*client.Error](err)
 		switch {
 		case err == nil:
 			t.set(b.rows, result{state: created})
 			t.progress.add(len(b.rows))
 			return nil
-		case errors.Is(err, errUnknownOutcome):
+		case errors.Is(err, client.ErrUnknownOutcome):
 			t.set(b.rows, result{state: unknown})
 			return t.explainBatch(b, err)
-		case !isProblem || refusal.Status != http.StatusUnprocessableEntity:
+		case !isRefusal || !errors.Is(err, client.ErrInvalid):
 			return t.explainBatch(b, err)
 		}
 		rest := t.refuseRows(b.rows, refusal)
@@ -148,9 +142,9 @@ func (t *transfer) set(rows []int, r result) {
 
 // refuseRows marks the rows that the API refused, and returns the others. A pointer such as /3/v4/address names the line
 // of the CSV file. The first row is in line 2, and each row in one line.
-func (t *transfer) refuseRows(rows []int, refusal *problem) (rest []int) {
+func (t *transfer) refuseRows(rows []int, refusal *client.Error) (rest []int) {
 	bad := map[int]bool{}
-	for _, member := range value(refusal.Errors) {
+	for _, member := range refusal.Fields {
 		line, pointer, _ := strings.Cut(strings.TrimPrefix(member.Pointer, "/"), "/")
 		n, err := strconv.Atoi(line)
 		if err != nil || n < 2 || n-2 >= len(rows) {
@@ -218,7 +212,7 @@ func (t *transfer) row(e *Entity) []string {
 		status = reserved
 	}
 	return []string{
-		strconv.FormatInt(t.groupIDs[e.Group], 10), e.Address(), quote(e.Nickname), vlanText(e.VLAN), gateway, e.subnetMask(), v6Gateway,
+		strconv.FormatInt(t.groupIDs[e.Group], 10), e.Address(), quote(e.Nickname), vlanText(int64(e.VLAN)), gateway, e.subnetMask(), v6Gateway,
 		owner, status, quote(e.Note),
 	}
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 // maxIDs is the number of entities that one PATCH changes.
@@ -32,20 +29,15 @@ func (t *transfer) changeEntities(ctx context.Context) error {
 		return nil
 	}
 	// An available entity could be allocated at this moment. Reserving it fails then, and so the owner is never overwritten.
-	reserve := func(c change) any {
-		if !c.reserve {
-			return nil
-		}
-		return map[string]any{"status": reserved, "note": c.note}
+	reserve := func(c change) (body client.EntityUpdate, ok bool) {
+		return client.EntityUpdate{Status: client.Set(reserved), Note: client.Set(c.note)}, c.reserve
 	}
-	assign := func(c change) any {
-		if c.owner == (source.Customer{}) || t.entities[c.index].state != changed {
-			return nil
-		}
-		return map[string]any{"owner": map[string]any{"id": t.clientIDs[c.owner.Email]}}
+	assign := func(c change) (body client.EntityUpdate, ok bool) {
+		owner := client.EntityUpdateOwner{ID: client.Set(t.clientIDs[c.owner.Email])}
+		return client.EntityUpdate{Owner: client.Set(owner)}, c.owner != (source.Customer{}) && t.entities[c.index].state == changed
 	}
 	t.progress.begin("changing entities", len(t.changes))
-	for _, body := range []func(change) any{reserve, assign} {
+	for _, body := range []func(change) (client.EntityUpdate, bool){reserve, assign} {
 		if err := t.change(ctx, body); err != nil {
 			return err
 		}
@@ -54,22 +46,18 @@ func (t *transfer) changeEntities(ctx context.Context) error {
 }
 
 // change sends the bodies of all changes.
-func (t *transfer) change(ctx context.Context, body func(change) any) error {
-	var bodies []string // in the order of the changes
-	waiting := map[string][]change{}
+func (t *transfer) change(ctx context.Context, body func(change) (client.EntityUpdate, bool)) error {
+	var bodies []client.EntityUpdate // in the order of the changes
+	waiting := map[client.EntityUpdate][]change{}
 	for _, c := range t.changes {
-		of := body(c)
-		if of == nil {
+		change, ok := body(c)
+		if !ok {
 			continue
 		}
-		text, err := json.Marshal(of)
-		if err != nil {
-			return err
+		if waiting[change] == nil {
+			bodies = append(bodies, change)
 		}
-		if waiting[string(text)] == nil {
-			bodies = append(bodies, string(text))
-		}
-		waiting[string(text)] = append(waiting[string(text)], c)
+		waiting[change] = append(waiting[change], c)
 	}
 	var all []patch
 	for _, body := range bodies {
@@ -90,34 +78,26 @@ func (t *transfer) change(ctx context.Context, body func(change) any) error {
 
 // patch is a request that changes several entities alike.
 type patch struct {
-	body    string
+	body    client.EntityUpdate
 	changes []change
 }
 
 // patch sends a patch. If the API refuses it for one entity, it sends one for each.
 func (t *transfer) patch(ctx context.Context, p patch) error {
-	ids := make([]string, len(p.changes))
+	ids := make([]int64, len(p.changes))
 	for i, c := range p.changes {
-		ids[i] = strconv.FormatInt(c.id, 10)
+		ids[i] = c.id
 	}
-	send := func(ctx context.Context) (*http.Response, error) {
-		several := func(_ context.Context, r *http.Request) error {
-			r.URL.Path = strings.TrimSuffix(r.URL.Path, ids[0]) + strings.Join(ids, ",")
-			return nil
-		}
-		return t.api.api.UpdateIPEntityWithBody(ctx, p.changes[0].id, nil, "application/json", bytes.NewBufferString(p.body), several)
-	}
-	var response json.RawMessage
-	err := t.api.create(ctx, send, &response)
-	refusal, isProblem := errors.AsType[*problem](err)
+	_, err := t.api.Entities.UpdateMany(ctx, ids, p.body)
+	refusal, isRefusal := errors.AsType[*client.Error](err)
 	switch {
 	case err == nil:
 		t.progress.add(len(p.changes))
 		return nil
-	case !isProblem || !slices.Contains(refusals, int(refusal.Status)):
-		return fmt.Errorf("change IP entities %s: %w", strings.Join(ids, ","), err)
+	case !isRefusal || !slices.Contains(refusals, refusal.Status):
+		return fmt.Errorf("change IP entities %v: %w", ids, err)
 	case len(p.changes) == 1:
-		t.entities[p.changes[0].index] = result{state: refused, code: refusal.code(), detail: refusal.reason()}
+		t.entities[p.changes[0].index] = result{state: refused, code: code(refusal), detail: refusal.Reason()}
 		return nil
 	}
 	for _, c := range p.changes {

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
-	openapi_types "github.com/oapi-codegen/runtime/types"
-
 	"github.com/ironplane/ironplane/deploy/import/source"
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 // findClients looks for the owners of planned entities by email address.
@@ -22,12 +19,11 @@ func (t *transfer) findClients(ctx context.Context) error {
 	t.progress.begin("looking for clients", len(t.owners))
 	for _, owner := range t.owners {
 		t.progress.step()
-		find := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.ListClients(ctx, &ironplane.ListClientsParams{Email: &owner.Email})
-		}
-		err := list(ctx, t.api, find, func(c ironplane.Client) { t.clientIDs[owner.Email] = c.ID })
-		if err != nil {
-			return fmt.Errorf("look for client %s: %w", owner.Email, err)
+		for found, err := range t.api.Clients.List(ctx, client.ClientList{Email: owner.Email}) {
+			if err != nil {
+				return fmt.Errorf("look for client %s: %w", owner.Email, err)
+			}
+			t.clientIDs[owner.Email] = found.ID
 		}
 	}
 	return nil
@@ -48,15 +44,9 @@ func (t *transfer) createClients(ctx context.Context) error {
 			t.clients++
 			continue
 		}
-		post := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.CreateClient(
-				ctx,
-				&ironplane.CreateClientParams{IdempotencyKey: t.idempotencyKey("client", i)},
-				ironplane.CreateClientBody{Email: openapi_types.Email(owner.Email), First: owner.First, Last: owner.Last},
-			)
-		}
-		var created ironplane.ViewedClient
-		if err := t.api.create(ctx, post, &created); err != nil {
+		body := client.ClientCreate{Email: owner.Email, First: owner.First, Last: owner.Last}
+		created, err := t.api.Clients.Create(ctx, body, client.IdempotencyKey(t.idempotencyKey("client", i)))
+		if err != nil {
 			return fmt.Errorf("create client %s: %w", owner.Email, err)
 		}
 		t.clientIDs[owner.Email] = created.ID

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,13 +11,13 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ironplane/ironplane/deploy/import/source"
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 // foundEntity is the space of an existing entity.
 type foundEntity struct {
 	span   netipx.IPRange
-	entity *ironplane.IPEntity
+	entity *client.Entity
 }
 
 // foundEntities holds the existing entities, sorted by address, of each space in which none overlap: the private space of
@@ -45,21 +44,17 @@ func (f foundEntities) overlapping(group int64, span netipx.IPRange) (foundEntit
 // listEntities reads all existing entities.
 func (t *transfer) listEntities(ctx context.Context) error {
 	t.progress.begin("looking for existing entities", 0)
-	var all foundEntities
-	get := func(ctx context.Context) (*http.Response, error) {
-		all = foundEntities{}
-		return t.api.api.ListIPEntities(ctx, nil)
-	}
-	err := list(ctx, t.api, get, func(e ironplane.IPEntity) {
-		for _, text := range []string{e.FullIP, value(e.V6Address)} {
+	all := foundEntities{}
+	for e, err := range t.api.Entities.List(ctx, client.EntityList{PerPage: perPage}) {
+		if err != nil {
+			return fmt.Errorf("list IP entities: %w", err)
+		}
+		for _, text := range []string{e.FullIP, e.V6Address} {
 			if span, ok := parseSpan(text); ok {
 				scope := scopeOf(e.Group.ID, span)
 				all[scope] = append(all[scope], foundEntity{span, &e})
 			}
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("list IP entities: %w", err)
 	}
 	for _, scope := range all {
 		slices.SortFunc(scope, func(a, b foundEntity) int { return a.span.From().Compare(b.span.From()) })
@@ -88,7 +83,7 @@ func (t *transfer) compare(i int) {
 	case found.span != e.Span:
 		t.entities[i] = result{state: refused, code: "overlaps", detail: t.describeOverlap(e, found.entity)}
 	default:
-		status := string(found.entity.Status)
+		status := found.entity.Status
 		if c, ok := t.plan.changeOf(e, found.entity, t.clientIDs); ok {
 			c.index = i
 			t.changes = append(t.changes, c)
@@ -100,8 +95,8 @@ func (t *transfer) compare(i int) {
 }
 
 // describeOverlap says what is in the way of a planned entity, and what to do.
-func (t *transfer) describeOverlap(e *Entity, found *ironplane.IPEntity) string {
-	status := string(found.Status)
+func (t *transfer) describeOverlap(e *Entity, found *client.Entity) string {
+	status := found.Status
 	text := fmt.Sprintf("overlaps with IP entity %d (%s), which is %s", found.ID, found.FullIP, status)
 	if status == available && e.Status != available {
 		return text + " and can be allocated, although " + t.plan.System + " has this in use: delete it, and run the import again"
@@ -113,14 +108,14 @@ func (t *transfer) describeOverlap(e *Entity, found *ironplane.IPEntity) string 
 }
 
 // hasReserved reports whether an import of the same system reserved the entity, and nobody has changed the note since.
-func (p *Plan) hasReserved(found *ironplane.IPEntity) bool {
-	return found.Status == reserved && strings.HasPrefix(value(found.Note), p.System+": ")
+func (p *Plan) hasReserved(found *client.Entity) bool {
+	return found.Status == reserved && strings.HasPrefix(found.Note, p.System+": ")
 }
 
 // changeOf returns the change that an existing entity with the space of a planned one needs. An entity that is in use must
 // not stay available. One that this import reserved is assigned once its tenant is a client. All others stay.
-func (p *Plan) changeOf(e *Entity, found *ironplane.IPEntity, clients map[string]int64) (change, bool) {
-	status := string(found.Status)
+func (p *Plan) changeOf(e *Entity, found *client.Entity, clients map[string]int64) (change, bool) {
+	status := found.Status
 	switch c := (change{id: found.ID}); {
 	case e.Owner != (source.Customer{}) && (status == available || p.hasReserved(found)):
 		c.reserve, c.owner = status == available, e.Owner
@@ -137,7 +132,7 @@ func (p *Plan) changeOf(e *Entity, found *ironplane.IPEntity, clients map[string
 // compare returns how an existing entity differs from the planned one. It ignores the gateway and mask if the export has
 // none. An entity that is assigned here is in use, and so is not different from a reserved one. A quarantined one is, since it
 // becomes available by itself.
-func (e *Entity) compare(found *ironplane.IPEntity, clients map[string]int64) result {
+func (e *Entity) compare(found *client.Entity, clients map[string]int64) result {
 	var differences []string
 	note := func(member, is, planned string) {
 		if is != planned {
@@ -145,22 +140,22 @@ func (e *Entity) compare(found *ironplane.IPEntity, clients map[string]int64) re
 		}
 	}
 	note("group", found.Group.Name, e.Group)
-	note("nickname", value(found.Nickname), e.Nickname)
-	note("vlan", vlanText(value(found.VLAN)), vlanText(e.VLAN))
-	gateway := value(found.V6Gateway)
+	note("nickname", found.Nickname, e.Nickname)
+	note("vlan", vlanText(found.VLAN), vlanText(int64(e.VLAN)))
+	gateway := found.V6Gateway
 	if e.Span.From().Is4() {
-		gateway = value(found.Gateway)
+		gateway = found.Gateway
 	}
 	if e.Gateway.IsValid() {
 		note("gateway", gateway, e.Gateway.String())
 	}
 	if mask := e.subnetMask(); mask != "" {
-		note("subnet_mask", value(found.SubnetMask), mask)
+		note("subnet_mask", found.SubnetMask, mask)
 	}
-	status := string(found.Status)
+	status := found.Status
 	switch {
 	case e.Status == available && status == reserved:
-		note("status", status+" ("+cmp.Or(value(found.Note), "no note")+")", available)
+		note("status", status+" ("+cmp.Or(found.Note, "no note")+")", available)
 	case e.Status == reserved && (status == available || status == quarantined):
 		note("status", status, reserved)
 	}
@@ -177,9 +172,9 @@ func (e *Entity) compare(found *ironplane.IPEntity, clients map[string]int64) re
 	return result{state: different, detail: strings.Join(differences, ", ")}
 }
 
-func vlanText(vlan int32) string {
+func vlanText(vlan int64) string {
 	if vlan == 0 {
 		return ""
 	}
-	return strconv.Itoa(int(vlan))
+	return strconv.FormatInt(vlan, 10)
 }

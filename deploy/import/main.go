@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -195,7 +196,7 @@ func runImport(ctx context.Context, command string, f format, args []string, get
 	if err != nil {
 		return err
 	}
-	api, err := newClient(o.url, key, newTransport())
+	api, err := newClient(o.url, key)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func findKey(flag, file string, getenv func(string) string) (secret.String, erro
 }
 
 // importPlan runs the plan, and prints the results even if it stops early.
-func importPlan(ctx context.Context, api *client, plan Plan, o *options, stdout, stderr io.Writer) error {
+func importPlan(ctx context.Context, api *client.Client, plan Plan, o *options, stdout, stderr io.Writer) error {
 	shown := &progress{}
 	hide := shown.show(stderr)
 	t := newTransfer(api, plan, shown, o.dryRun)

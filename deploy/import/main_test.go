@@ -19,7 +19,7 @@ import (
 	"sync"
 	"testing"
 
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 const testKey = "ip_secret"
@@ -28,8 +28,8 @@ const testKey = "ip_secret"
 // shows what the real API accepts.
 type faultyAPI struct {
 	mu        sync.Mutex
-	groups    []ironplane.IPGroup
-	entities  []ironplane.IPEntity
+	groups    []client.Group
+	entities  []client.Entity
 	responses map[string]any // by Idempotency-Key
 	requests  []string
 	fault     func(method, path, body string) fault
@@ -76,9 +76,9 @@ func (f *faultyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *faultyAPI) respond(r *http.Request, body []byte) any {
 	switch r.Method + " " + r.URL.Path {
 	case "GET /group":
-		return append([]ironplane.IPGroup{}, f.groups...)
+		return append([]client.Group{}, f.groups...)
 	case "GET /entity":
-		return append([]ironplane.IPEntity{}, f.entities...)
+		return append([]client.Entity{}, f.entities...)
 	}
 	key := r.Header.Get("Idempotency-Key")
 	if earlier, ok := f.responses[key]; ok {
@@ -93,17 +93,17 @@ func (f *faultyAPI) respond(r *http.Request, body []byte) any {
 
 func (f *faultyAPI) make(path string, body []byte) any {
 	if path == "/group" {
-		var b ironplane.CreateIPGroupBody
+		var b client.GroupCreate
 		json.Unmarshal(body, &b)
-		g := ironplane.IPGroup{ID: int64(len(f.groups) + 1), Name: b.Name}
+		g := client.Group{ID: int64(len(f.groups) + 1), Name: b.Name}
 		f.groups = append(f.groups, g)
 		return g
 	}
 	if id, ok := strings.CutPrefix(path, "/entity/"); ok {
 		n, _ := strconv.Atoi(id)
 		var b struct {
-			Status ironplane.IPEntityStatus
-			Note   *string
+			Status string
+			Note   string
 		}
 		json.Unmarshal(body, &b)
 		f.entities[n-1].Status, f.entities[n-1].Note = b.Status, b.Note
@@ -113,28 +113,20 @@ func (f *faultyAPI) make(path string, body []byte) any {
 	for _, row := range rows[1:] {
 		f.entities = append(f.entities, f.entity(rows[0], row))
 	}
-	return ironplane.Bulk{Count: int64(len(rows) - 1)}
+	return client.Bulk{Count: int64(len(rows) - 1)}
 }
 
 // entity returns the entity of a row.
-func (f *faultyAPI) entity(header, row []string) ironplane.IPEntity {
-	cell := func(name string) *string {
-		if text := row[slices.Index(header, name)]; text != "" {
-			return &text
-		}
-		return nil
-	}
-	id, _ := strconv.Atoi(*cell("group.id"))
+func (f *faultyAPI) entity(header, row []string) client.Entity {
+	cell := func(name string) string { return row[slices.Index(header, name)] }
+	id, _ := strconv.Atoi(cell("group.id"))
 	group := f.groups[id-1]
-	e := ironplane.IPEntity{
-		ID: int64(len(f.entities) + 1), Group: ironplane.Ref{ID: group.ID, Name: group.Name}, FullIP: *cell("full_ip"),
+	e := client.Entity{
+		ID: int64(len(f.entities) + 1), Group: client.Ref{ID: group.ID, Name: group.Name}, FullIP: cell("full_ip"),
 		Nickname: cell("nickname"), Gateway: cell("gateway"), SubnetMask: cell("subnet_mask"), V6Gateway: cell("v6_gateway"),
-		Note: cell("note"), Status: ironplane.IPEntityStatus(cmp.Or(value(cell("status")), available)),
+		Note: cell("note"), Status: cmp.Or(cell("status"), available),
 	}
-	if text := cell("vlan"); text != nil {
-		vlan, _ := strconv.Atoi(*text)
-		e.VLAN = new(int32(vlan))
-	}
+	e.VLAN, _ = strconv.ParseInt(cell("vlan"), 10, 64)
 	return e
 }
 
@@ -260,15 +252,15 @@ func TestImportCreatesMissingItems(t *testing.T) {
 
 func TestImportLeavesDifferentItemsAlone(t *testing.T) {
 	t.Parallel()
-	elsewhere, a := ironplane.Ref{ID: 1, Name: "elsewhere"}, ironplane.Ref{ID: 2, Name: "A"}
+	elsewhere, a := client.Ref{ID: 1, Name: "elsewhere"}, client.Ref{ID: 2, Name: "A"}
 	api := &faultyAPI{
-		groups: []ironplane.IPGroup{{ID: 1, Name: "elsewhere"}, {ID: 2, Name: "A"}},
-		entities: []ironplane.IPEntity{
-			{Group: elsewhere, FullIP: "198.51.100.4", Status: reserved},                  // public: the same address
-			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: new(int32(7)), Status: reserved}, // private: another one
-			{Group: a, FullIP: "10.0.0.2", Nickname: new("renamed"), Status: reserved},
-			{Group: a, FullIP: "10.0.0.15", VLAN: new(int32(100)), Status: quarantined},
-			{Group: a, Nickname: new("not an address")},
+		groups: []client.Group{{ID: 1, Name: "elsewhere"}, {ID: 2, Name: "A"}},
+		entities: []client.Entity{
+			{Group: elsewhere, FullIP: "198.51.100.4", Status: reserved},      // public: the same address
+			{Group: elsewhere, FullIP: "10.0.0.3", VLAN: 7, Status: reserved}, // private: another one
+			{Group: a, FullIP: "10.0.0.2", Nickname: "renamed", Status: reserved},
+			{Group: a, FullIP: "10.0.0.15", VLAN: 100, Status: quarantined},
+			{Group: a, Nickname: "not an address"},
 		},
 	}
 	importExport(t, t.Context(), api, "--verbose").expect(t, 0, "CREATED DIFFERENT", "4 groups, 10 entities 0 10 0 7 3",
@@ -282,10 +274,10 @@ func TestImportLeavesDifferentItemsAlone(t *testing.T) {
 // available. It names space in use that it cannot reserve.
 func TestImportReservesAvailableSpace(t *testing.T) {
 	t.Parallel()
-	a := ironplane.Ref{ID: 1, Name: "A"}
+	a := client.Ref{ID: 1, Name: "A"}
 	api := &faultyAPI{
-		groups: []ironplane.IPGroup{{ID: 1, Name: "A"}},
-		entities: []ironplane.IPEntity{
+		groups: []client.Group{{ID: 1, Name: "A"}},
+		entities: []client.Entity{
 			{ID: 1, Group: a, FullIP: "10.0.0.3", Status: available},
 			{ID: 2, Group: a, FullIP: "10.0.0.8-10.0.0.12", Status: available},
 		},
@@ -294,8 +286,8 @@ func TestImportReservesAvailableSpace(t *testing.T) {
 		"1 overlaps with an existing entity", "overlaps with IP entity 2 (10.0.0.8-10.0.0.12), which is available and can be allocated, "+
 			"although NetBox has this in use: delete it, and run the import again",
 	)
-	if e := api.entities[0]; e.Status != reserved || value(e.Note) != "NetBox: no status" {
-		t.Errorf("got %s with note %s, want it reserved", e.Status, value(e.Note))
+	if e := api.entities[0]; e.Status != reserved || e.Note != "NetBox: no status" {
+		t.Errorf("got %s with note %s, want it reserved", e.Status, e.Note)
 	}
 }
 
@@ -405,12 +397,12 @@ func TestImportNeedsAValidKey(t *testing.T) {
 // TestDryRunChangesNothing shows that a dry run only reads, and that its report is that of the run which follows.
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
-	a := ironplane.Ref{ID: 1, Name: "A"}
+	a := client.Ref{ID: 1, Name: "A"}
 	api := &faultyAPI{
-		groups: []ironplane.IPGroup{{ID: 1, Name: "A"}},
-		entities: []ironplane.IPEntity{
+		groups: []client.Group{{ID: 1, Name: "A"}},
+		entities: []client.Entity{
 			{ID: 1, Group: a, FullIP: "10.0.0.3", Status: available},
-			{ID: 2, Group: a, FullIP: "10.0.0.2", Status: reserved, Note: new("kept")},
+			{ID: 2, Group: a, FullIP: "10.0.0.2", Status: reserved, Note: "kept"},
 			{ID: 3, Group: a, FullIP: "10.0.0.0-10.0.0.1", Status: reserved},
 		},
 	}

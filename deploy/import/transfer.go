@@ -5,11 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/ironplane/ironplane/deploy/import/source"
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 )
 
 // workers is the number of concurrent requests that create or change entities.
@@ -38,7 +37,7 @@ type result struct {
 // transfer is one run of a plan against the API. It creates missing items. It changes existing ones only to keep what is in
 // use from being allocated, and to give what it reserved to a client.
 type transfer struct {
-	api       *client
+	api       *client.Client
 	plan      Plan
 	progress  *progress
 	isDryRun  bool
@@ -55,7 +54,7 @@ type transfer struct {
 	id string
 }
 
-func newTransfer(api *client, plan Plan, progress *progress, isDryRun bool) *transfer {
+func newTransfer(api *client.Client, plan Plan, progress *progress, isDryRun bool) *transfer {
 	return &transfer{
 		api: api, plan: plan, progress: progress, isDryRun: isDryRun,
 		groups: make([]result, len(plan.Groups)), entities: make([]result, len(plan.Entities)),
@@ -84,15 +83,14 @@ func (t *transfer) findGroups(ctx context.Context) error {
 	for i, name := range t.plan.Groups {
 		planned[name] = i
 	}
-	all := func(ctx context.Context) (*http.Response, error) { return t.api.api.ListIPGroups(ctx, nil) }
-	err := list(ctx, t.api, all, func(g ironplane.IPGroup) {
+	for g, err := range t.api.Groups.List(ctx, client.GroupList{PerPage: perPage}) {
+		if err != nil {
+			return fmt.Errorf("list IP groups: %w", err)
+		}
 		if i, ok := planned[g.Name]; ok {
 			t.groups[i].state = existing
 			t.groupIDs[g.Name] = g.ID
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("list IP groups: %w", err)
 	}
 	return nil
 }
@@ -112,15 +110,7 @@ func (t *transfer) createGroups(ctx context.Context) error {
 			t.groups[i].state = created
 			continue
 		}
-		post := func(ctx context.Context) (*http.Response, error) {
-			return t.api.api.CreateIPGroup(
-				ctx,
-				&ironplane.CreateIPGroupParams{IdempotencyKey: t.idempotencyKey("group", i)},
-				ironplane.CreateIPGroupBody{Name: name},
-			)
-		}
-		var g ironplane.IPGroup
-		err := t.api.create(ctx, post, &g)
+		g, err := t.api.Groups.Create(ctx, client.GroupCreate{Name: name}, client.IdempotencyKey(t.idempotencyKey("group", i)))
 		if t.groups[i], err = classify(err); err != nil {
 			return fmt.Errorf("create group %s: %w", name, err)
 		}
@@ -136,15 +126,15 @@ func classify(err error) (result, error) {
 	if err == nil {
 		return result{state: created}, nil
 	}
-	if p, isProblem := errors.AsType[*problem](err); isProblem && p.Status == http.StatusUnprocessableEntity {
-		return result{state: refused, code: p.code(), detail: p.reason()}, nil
+	if e, isRefusal := errors.AsType[*client.Error](err); isRefusal && errors.Is(err, client.ErrInvalid) {
+		return result{state: refused, code: code(e), detail: e.Reason()}, nil
 	}
-	if errors.Is(err, errUnknownOutcome) {
+	if errors.Is(err, client.ErrUnknownOutcome) {
 		return result{state: unknown}, err
 	}
 	return result{}, err
 }
 
-func (t *transfer) idempotencyKey(kind string, i int) *string {
-	return new(t.id + "-" + kind + "-" + strconv.Itoa(i))
+func (t *transfer) idempotencyKey(kind string, i int) string {
+	return t.id + "-" + kind + "-" + strconv.Itoa(i)
 }

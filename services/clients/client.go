@@ -24,8 +24,8 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 )
 
-// Client is a customer: it rents servers, or resells them.
-type Client struct {
+// ListedClient is a customer as a list shows it: it rents servers, or resells them.
+type ListedClient struct {
 	rest.Versioned
 	ID          int64          `json:"id" db:"id"`
 	Name        string         `json:"name" db:"name" doc:"The first and last name."`
@@ -53,7 +53,7 @@ type Billing struct {
 
 // ViewedClient is a client with the members that a list leaves out.
 type ViewedClient struct {
-	Client
+	ListedClient
 	Verify []Verify `json:"verify" db:"verify" doc:"A list of exactly one item."`
 }
 
@@ -120,7 +120,7 @@ func (s *Service) clientRoutes() []rest.Route {
 		Delete:       s.deleteClient,
 	}.Collection()
 	routes := append(accounts.Routes(), s.subLinkEditRoute(accounts), s.superLinkEditRoute(accounts))
-	return append(routes, rest.List[rest.None, Client]{
+	return append(routes, rest.List[rest.None, ListedClient]{
 		Path:    "/client",
 		Guard:   holdersAndClients,
 		Name:    "listClients",

@@ -104,7 +104,7 @@ func TestListOfClients(t *testing.T) {
 		"?name=anna+Miller": "anna", "?disabled=true": "", "?q=MILLER&per_page=2&sort=name": "anna bert", "?email=CARL@example.com": "carl",
 	} {
 		var got []string
-		for _, client := range testkit.Decode[[]clients.Client](c.Do("GET", "/client"+query, nil).Want(200)) {
+		for _, client := range testkit.Decode[[]clients.ListedClient](c.Do("GET", "/client"+query, nil).Want(200)) {
 			got = append(got, client.First)
 		}
 		if strings.Join(got, " ") != want {
@@ -160,18 +160,18 @@ func TestClientsOfIntegrations(t *testing.T) {
 	if len(created) != 1 || !slices.Equal(refused, slices.Repeat(created, 7)) {
 		t.Fatalf("got the clients %v created, and refusals that name %v, want one client, and 7 that name it", created, refused)
 	}
-	first := testkit.Decode[[]clients.Client](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
+	first := testkit.Decode[[]clients.ListedClient](shop.Do("GET", "/client?billing_id=7", nil).Want(200))
 	if len(first) != 1 || first[0].Integration == nil || first[0].Integration.Name != "Shop" || second.Integration == nil ||
 		second.Integration.Name != "Hub" {
 		t.Fatalf("got %+v and %+v, want one client of Shop and one of Hub", first, second)
 	}
-	if found := testkit.Decode[[]clients.Client](
+	if found := testkit.Decode[[]clients.ListedClient](
 		hub.Do("GET", "/client?billing_id=7", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != second.ID {
 		t.Errorf("got Hub's clients %+v, want only client %d", found, second.ID)
 	}
-	if found := testkit.Decode[[]clients.Client](
+	if found := testkit.Decode[[]clients.ListedClient](
 		shop.Do("GET", "/client?integration_id=me", nil).Want(200),
 	); len(found) != 1 ||
 		found[0].ID != first[0].ID {

@@ -109,7 +109,7 @@ func TestRecordsHaveNoCounts(t *testing.T) {
 	id, at := s.createClient("ben@example.com")
 	s.Network.SetServers(id, 2)
 	testkit.Eventually(t, "the servers are counted", func() bool {
-		return testkit.Decode[clients.Client](s.Do("GET", at, nil).Want(200)).Servers == 2
+		return testkit.Decode[clients.ListedClient](s.Do("GET", at, nil).Want(200)).Servers == 2
 	})
 	s.Do("PATCH", at, `{"first": "Benjamin"}`).Want(200)
 	s.Do("DELETE", at, nil).Want(200)

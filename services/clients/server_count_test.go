@@ -18,7 +18,7 @@ func TestServersOfClients(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, "the servers are counted", func() bool {
 			seen := testkit.Decode[clients.ViewedClient](c.Do("GET", child, nil).Want(200)).Servers
-			listed := testkit.Decode[[]clients.Client](as["parent"].Do("GET", "/client", nil).Want(200))[0].Servers
+			listed := testkit.Decode[[]clients.ListedClient](as["parent"].Do("GET", "/client", nil).Want(200))[0].Servers
 			linked := testkit.Decode[[]clients.SubLink](as["parent"].Do("GET", parent+"/sub", nil).Want(200))[0].Child.Servers
 			return seen == want && listed == want && linked == want
 		})

@@ -24,7 +24,7 @@ func (d day) sees(when, name, want string) {
 	d.t.Helper()
 	c := d.as[name]
 	var list, reads, links []string
-	for _, client := range testkit.Decode[[]clients.Client](c.Do("GET", "/client?sort=name", nil).Want(200)) {
+	for _, client := range testkit.Decode[[]clients.ListedClient](c.Do("GET", "/client?sort=name", nil).Want(200)) {
 		list = append(list, client.Name)
 	}
 	for _, other := range []string{"reseller", "ordered", "known"} {
@@ -80,7 +80,7 @@ func TestResellerOfClaimedAccounts(t *testing.T) {
 		return id
 	}
 	as := func(name, email string) clients.ViewedClient {
-		return clients.ViewedClient{Client: clients.Client{Name: name, Email: email}}
+		return clients.ViewedClient{ListedClient: clients.ListedClient{Name: name, Email: email}}
 	}
 
 	// An order for a new address creates an account. Later orders of the reseller return the same account, and once it is claimed,

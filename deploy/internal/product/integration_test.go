@@ -125,7 +125,7 @@ func testDetachedIntegration(t *testing.T, p *product.Product, c *testkit.Client
 
 	testkit.Eventually(t, "the integration is deleted", func() bool { return c.Do("GET", at, nil).Status == 404 })
 	c.Do("DELETE", at+"?detach=true", nil).Want(404)
-	if is := testkit.Decode[clients.Client](
+	if is := testkit.Decode[clients.ListedClient](
 		c.Do("GET", path("/client/%d", client), nil).Want(200),
 	); is.BillingID != nil ||
 		is.Integration != nil {

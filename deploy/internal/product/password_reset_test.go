@@ -117,7 +117,7 @@ func TestWelcome(t *testing.T) {
 		return c.Do("POST", path("/client/%d/email", id), `{"type": "client-account-created"}`)
 	}
 	claimed := func(id int64) bool {
-		return testkit.Decode[clients.Client](c.Do("GET", path("/client/%d", id), nil).Want(200)).ClaimedAt != nil
+		return testkit.Decode[clients.ListedClient](c.Do("GET", path("/client/%d", id), nil).Want(200)).ClaimedAt != nil
 	}
 	newPerson(t, c, "client", "reseller@example.com")
 	_, reseller := signIn(t, c, loginOf("client", "reseller@example.com", password))

@@ -326,7 +326,7 @@ func TestReconcileAccounts(t *testing.T) {
 	}
 	i.restart()
 	i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", deleted), nil).Want(http.StatusNotFound)
-	if got := testkit.Decode[clients.Client](
+	if got := testkit.Decode[clients.ListedClient](
 		i.admin.Do(http.MethodGet, fmt.Sprintf("/client/%d", disabled), nil).Want(http.StatusOK),
 	); !got.Disabled {
 		t.Error("got an enabled client, want a disabled one")

@@ -283,7 +283,7 @@ func TestClientsWhileTheirIntegrationIsDeleted(t *testing.T) {
 			})
 		}
 		racing.Wait()
-		remaining := testkit.Decode[[]clients.Client](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
+		remaining := testkit.Decode[[]clients.ListedClient](c.Do("GET", path("/client?integration_id=%d", id), nil).Want(200))
 		if deletion.Status == 200 {
 			deleted++
 			c.Do("GET", at, nil).Want(404)

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,7 +15,7 @@ import (
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
 	"github.com/ironplane/ironplane/pkg/cache"
-	ironplane "github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -197,10 +196,11 @@ func FirstAdmin(t testing.TB, p *product.Product) *testkit.Client {
 	return testkit.NewClient(t, p.Gateway).WithKey(key.Reveal())
 }
 
-// API returns the generated client with the address and the key of c.
-func API(t testing.TB, c *testkit.Client) *ironplane.ClientWithResponses {
+// API returns the Go client with the address and the key of c. It sends each request once.
+func API(t testing.TB, c *testkit.Client, options ...client.Option) *client.Client {
 	t.Helper()
-	api, err := ironplane.New(c.URL, c.Key, ironplane.WithHTTPClient(&http.Client{Transport: c}))
+	options = append([]client.Option{client.WithKey(c.Key), client.WithTransport(c), client.WithRetries(0)}, options...)
+	api, err := client.New(c.URL, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
