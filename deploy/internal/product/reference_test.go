@@ -221,6 +221,7 @@ func TestAssignmentWhileItsClientIsDeleted(t *testing.T) {
 			c.Do("GET", at, nil).Want(200)
 			for _, e := range assigned {
 				c.Do("POST", path("/entity/%d/release", e.ID), nil).Want(200)
+				c.Do("PATCH", path("/entity/%d", e.ID), map[string]any{"status": "available"}).Want(200) // ends the quarantine
 			}
 			c.Do("DELETE", at, nil).Want(200)
 		}
