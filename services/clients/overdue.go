@@ -34,18 +34,8 @@ type overdueRequest struct {
 }
 
 type overdueBody struct {
-	BillingIDs  []rest.RefID `json:"billing_ids" required:"create" example:"[4711]" doc:"The billing ids of the clients that have not paid, at most 1,000."`
-	Integration *rest.RefID  `json:"integration" alias:"integration_id" doc:"The integration whose billing ids these are. An admin has to name it. An integration can name only itself."`
-}
-
-// maxOverdue is how many clients one request can suspend.
-const maxOverdue = 1000
-
-// Resolve checks what the tags cannot express.
-func (b *overdueBody) Resolve(invalid *problem.Fields) {
-	if len(b.BillingIDs) > maxOverdue {
-		invalid.Add("/billing_ids", "too_many", "has more than %d billing ids: send several requests", maxOverdue)
-	}
+	BillingIDs  []int64     `json:"billing_ids" required:"create" example:"[4711]" doc:"The billing ids of the clients that have not paid, at most 1,000."`
+	Integration *rest.RefID `json:"integration" alias:"integration_id" doc:"The integration whose billing ids these are. An admin has to name it. An integration can name only itself."`
 }
 
 func (s *Service) overdueRoute() rest.Route {
@@ -74,10 +64,7 @@ func (s *Service) suspendOverdue(ctx context.Context, tx *pg.Tx, req overdueRequ
 	if err != nil {
 		return report, req.Body.MapError(err)
 	}
-	ids := make([]int64, len(body.BillingIDs))
-	for i, id := range body.BillingIDs {
-		ids[i] = int64(id)
-	}
+	ids := body.BillingIDs
 	rows, err := tx.Query(ctx, `
 		SELECT id, name, billing_id, ignore_auto_suspend FROM client
 		WHERE integration_id = $1 AND billing_id = ANY ($2) ORDER BY id FOR UPDATE`, integration, ids)

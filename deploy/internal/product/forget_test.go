@@ -17,7 +17,7 @@ var kept = strings.Fields(`
 	migration migration_checksum migration_river migration_shared river_leader river_migration river_notification river_queue
 	known_grant
 	admin api_key authenticator openid_provider openid_subject setting_copy signed_in_from verify_method
-	client client_reach client_recount client_server_count email_use sub_link super_link
+	client client_reach client_recount client_server_count email_use sub_link super_link suspension
 	allocating field field_value folding forward_gateway forward_gateway_group forward_type integration_count ip_assignment ip_entity ip_free ip_free_chunk
 	ip_free_count ip_free_delta ip_group ip_group_count ip_group_delta ip_group_server_count ip_group_server_delta ip_held_count ip_held_delta ip_owner_of_before port_speed
 	boot_script dhcp_server driver file_server install_mac install_request iso iso_edition preseed profile profile_driver profile_shell_after profile_shell_during shell_script site_agent stored_file stored_piece stored_prefix

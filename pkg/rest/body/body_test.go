@@ -170,6 +170,7 @@ func TestForms(t *testing.T) {
 		On      bool           `json:"on"`
 		Ref     *RefID         `json:"ref"`
 		Refs    []RefID        `json:"refs"`
+		Numbers []int64        `json:"numbers"`
 		Until   *Timestamp     `json:"until"`
 		Secret  *secret.String `json:"secret"`
 		Passing secret.String  `json:"passing"`
@@ -186,6 +187,7 @@ func TestForms(t *testing.T) {
 		"on":      {`"true"`: `true`, `"TRUE"`: `true`, `"1"`: `true`, `1`: `true`, `"False "`: `false`, `"0"`: `false`, `0`: `false`, `""`: nothing, `null`: refused, `2`: refused, `"yes"`: refused, `[]`: refused},
 		"ref":     {`3`: `3`, `"3"`: `3`, `{"id": 3}`: `3`, `{"id": "3", "name": "x"}`: `3`, `""`: null, `{"id": null}`: null, `{"id": ""}`: null, `{}`: nothing, `{"name": "x"}`: refused, `"x"`: refused, `[]`: refused},
 		"refs":    {`[3, 2, 3]`: `[2, 3]`, `["3", {"id": 2, "name": "x"}, {}, ""]`: `[2, 3]`, `"2 3"`: `[2, 3]`, `""`: `[]`, `[]`: `[]`, `null`: `[]`, `[null]`: refused, `[{"id": null}]`: refused, `3`: refused, `"x"`: refused},
+		"numbers": {`[3, 2, 3]`: `[3, 2, 3]`, `["3", 2.0, ""]`: `[3, 2]`, `"3,2"`: `[3, 2]`, `[]`: `[]`, `[null]`: refused, `[1.5]`: refused, `[{"id": 3}]`: refused, `3`: refused, `"x"`: refused},
 		"until":   {`"2030-01-01"`: `{"unix": 1893456000}`, `1893456000`: `"2030-01-01"`, `"1893456000"`: `"2030-01-01"`, `{"unix": "1893456000"}`: `"2030-01-01"`, `{"iso_8601": "2030-01-01", "unix": ""}`: `"2030-01-01"`, `{"unix": null, "iso_8601": "2030-01-01"}`: `"2030-01-01"`, `""`: nothing, `{}`: nothing, `{"iso_8601": ""}`: nothing, `{"iso_8601": null, "unix": null}`: null, `{"iso_8601": "2030-01-01", "unix": 1}`: refused, `"soon"`: refused, `1.5`: refused, `true`: refused, `[]`: refused},
 		"secret":  {`" a "`: `" a "`, `7`: `"7"`, `""`: nothing, `[]`: refused},
 		"passing": {`" a "`: `" a "`, `""`: nothing},

@@ -36,6 +36,7 @@ var kinds = map[reflect.Type]*Kind{
 	reflect.TypeFor[bool]():              KindBool,
 	reflect.TypeFor[RefID]():             KindRef,
 	reflect.TypeFor[[]RefID]():           KindRefs,
+	reflect.TypeFor[[]int64]():           KindIntegers,
 	reflect.TypeFor[[]string]():          KindTexts,
 	reflect.TypeFor[map[string]string](): KindTextMap,
 	reflect.TypeFor[RefOrName]():         KindRefOrName,
@@ -64,12 +65,16 @@ func kindOf(t reflect.Type) *Kind {
 }
 
 var (
-	KindString  = &Kind{Text: true, set: setString}
-	KindInteger = &Kind{set: setInteger}
-	KindBool    = &Kind{Schema: openapi.Schema{"type": "boolean"}, set: setBool}
-	KindRef     = &Kind{set: setRef}
-	KindRefs    = &Kind{Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs}, set: setRefs}
-	KindTexts   = &Kind{
+	KindString   = &Kind{Text: true, set: setString}
+	KindInteger  = &Kind{set: setInteger}
+	KindBool     = &Kind{Schema: openapi.Schema{"type": "boolean"}, set: setBool}
+	KindRef      = &Kind{set: setRef}
+	KindRefs     = &Kind{Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs}, set: setRefs}
+	KindIntegers = &Kind{
+		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs, "items": openapi.Schema{"type": "integer", "format": "int64"}},
+		set:    setIntegers,
+	}
+	KindTexts = &Kind{
 		Schema: openapi.Schema{"type": "array", "maxItems": MaxRefs, "items": openapi.Schema{"type": "string", "maxLength": MaxString}},
 		set:    setTexts,
 	}
@@ -262,6 +267,18 @@ func readItems(sent any, wanted string, read func(item any) (code, message strin
 		}
 	}
 	return "", ""
+}
+
+// setIntegers reads integers in their order.
+func setIntegers(to reflect.Value, sent any, _ *schema.Member) (string, string) {
+	integers := []int64{}
+	code, message := readItems(sent, "integers, such as [3, 4]", func(item any) (string, string) {
+		n, code, message := Integer(item)
+		integers = append(integers, n)
+		return code, message
+	})
+	to.Set(reflect.ValueOf(integers))
+	return code, message
 }
 
 // setTexts reads texts in their order.
