@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/cors"
 
+	"github.com/ironplane/ironplane/gateway/cookie"
 	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
 	"github.com/ironplane/ironplane/pkg/auth/keycache"
@@ -129,16 +130,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.cors != nil && !g.isPreflight(r) {
 		g.cors.HandlerFunc(w, r)
 	}
-	key, hasSecret := extractCredentials(r, settings.KeyInQuery.In(g.settings.Values()) == 1)
 	e := newRecorder(w, r, g.progressTimeout)
+	c := g.identify(r, e)
 	ctx, stop := context.WithCancelCause(principal.NewContext(r.Context(), call))
 	defer stop(nil)
 	r = tracing.Receive(r.WithContext(ctx))
 	defer g.limitBody(r, e.connection)()
 	defer g.finish(r.Context(), e, call)
-	err := g.requireHTTPS(e, r, call.IP, hasSecret)
+	err := g.requireHTTPS(e, r, call.IP, c.hasSecret)
 	if err == nil && e.status == 0 {
-		err = g.serve(e, r, stop, call, key)
+		err = g.serve(e, r, stop, call, c)
 	}
 	revoked := revocationCause(ctx)
 	switch {
@@ -161,31 +162,32 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve admits the request and forwards it, or returns the reason for a refusal.
-func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFunc, call *principal.Call, key string) error {
+func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFunc, call *principal.Call, c caller) error {
 	preflight := g.isPreflight(r)
 	if preflight {
-		key = ""
+		c = caller{}
 	}
-	decided, err := g.admit(r.Context(), e, call.IP, key)
+	decided, err := g.admit(r.Context(), e, call.IP, c.key)
+	if e.route == cookie.SessionPath && r.Method == http.MethodDelete && problem.Is(err, problem.Unauthenticated) {
+		c.key, err = "", nil // a session that has ended is forgotten
+	}
 	if err != nil {
 		return err
+	}
+	if c.refusal != nil {
+		return c.refusal
 	}
 	if preflight {
 		g.cors.HandlerFunc(e, r)
 		return nil
 	}
 	var watched *watchedRequest
-	if key != "" {
-		call.Principal = decided.principal
-		g.keyUsage.note(decided.principal.KeyID)
-		if err := g.keyConcurrency.Enter(decided.principal.KeyID); err != nil {
+	if c.key != "" {
+		leave, err := g.enter(call, decided)
+		if err != nil {
 			return err
 		}
-		defer g.keyConcurrency.Leave(decided.principal.KeyID)
-		if err := g.ownerConcurrency.Enter(decided.principal.Owner); err != nil {
-			return err
-		}
-		defer g.ownerConcurrency.Leave(decided.principal.Owner)
+		defer leave()
 		watched = g.watcher.add(decided, func(cause error) { e.stop(stop, cause) })
 		defer func() {
 			g.watcher.remove(watched)
@@ -206,15 +208,37 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 	if err := problem.CheckPath(r.URL); err != nil {
 		return err
 	}
-	if e.service == principal.Gateway {
+	switch {
+	case e.route == cookie.SessionPath:
+		return g.serveSession(e, r, call, c)
+	case e.service == principal.Gateway:
 		g.ownHandler.ServeHTTP(e, r)
 		return nil
 	}
-	return g.forward(e, r, call, key, watched)
+	return g.forward(e, r, call, c, watched)
+}
+
+// enter makes the call one of a key, and counts it against the requests under way of the key and of its owner. leave must be called
+// at the end.
+func (g *Gateway) enter(call *principal.Call, d decision) (leave func(), err error) {
+	p := d.principal
+	call.Principal = p
+	g.keyUsage.note(p.KeyID)
+	if err := g.keyConcurrency.Enter(p.KeyID); err != nil {
+		return nil, err
+	}
+	if err := g.ownerConcurrency.Enter(p.Owner); err != nil {
+		g.keyConcurrency.Leave(p.KeyID)
+		return nil, err
+	}
+	return func() {
+		g.ownerConcurrency.Leave(p.Owner)
+		g.keyConcurrency.Leave(p.KeyID)
+	}, nil
 }
 
 // forward buffers the request's body and sends the request to its service.
-func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, key string, watched *watchedRequest) error {
+func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, c caller, watched *watchedRequest) error {
 	upstream, ok := g.upstreams[e.service]
 	if !ok {
 		return problem.NoSuchPath()
@@ -232,12 +256,17 @@ func (g *Gateway) forward(e *recorder, r *http.Request, call *principal.Call, ke
 	}
 	defer release()
 	if watched != nil && hasBody { // the key was checked before the body arrived
-		decided, err := g.recheckKey(r.Context(), call.IP, key)
+		decided, err := g.recheckKey(r.Context(), call.IP, c.key)
 		if err != nil {
 			return err
 		}
 		call.Principal = decided.principal
 		g.watcher.renew(watched, decided)
+	}
+	if c.isConsole {
+		if err := checkKeyRequest(r); err != nil {
+			return err
+		}
 	}
 	upstream.ServeHTTP(e, r)
 	return nil

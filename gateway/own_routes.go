@@ -14,6 +14,7 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 	"github.com/vearutop/statigz"
 
+	"github.com/ironplane/ironplane/gateway/cookie"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/settings"
@@ -28,7 +29,7 @@ const (
 // ownRoute returns the route, for logs and metrics, of one of the gateway's own paths.
 func ownRoute(path string) string {
 	switch {
-	case path == healthPath, path == openapi.Path, path == passwordPath, path == adoptPath:
+	case path == healthPath, path == openapi.Path, path == passwordPath, path == adoptPath, path == cookie.SessionPath:
 		return path
 	case strings.HasPrefix(path, docsPath):
 		return docsPath
