@@ -22,8 +22,8 @@ type caller struct {
 }
 
 // identify takes the credentials out of a request, so that they reach neither a service nor a log. The console's cookie counts for
-// paths of services and for the session itself, if the request has the console's header, comes from the console's own origin, and
-// has no other credential.
+// paths of services and for the session itself. The request must have the console's header, come from the console's own origin, and
+// have no other credential.
 func (g *Gateway) identify(r *http.Request, e *recorder) (c caller) {
 	isTLS := !g.isPlainHTTP(r)
 	values := g.settings.Values()

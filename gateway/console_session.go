@@ -35,7 +35,7 @@ func (g *Gateway) serveSession(e *recorder, r *http.Request, call *principal.Cal
 		if err != nil {
 			return err
 		}
-		var renewed givenKey
+		var renewed issuedKey
 		if !response.read(&renewed) {
 			return response.writeTo(e)
 		}
@@ -52,8 +52,8 @@ func errNoSession() error {
 // isSession reports whether a key began with a sign-in, or acts for an account. Lasting keys do neither.
 func isSession(p *principal.Principal) bool { return p.Acting || !p.SignedIn.IsZero() }
 
-// givenKey is identity's answer to a request for a key.
-type givenKey struct {
+// issuedKey is identity's answer to a request for a key.
+type issuedKey struct {
 	Key    string
 	Device string
 	Owner  struct{ URL string }
@@ -92,19 +92,19 @@ func (g *Gateway) exchange(e *recorder, r *http.Request, call *principal.Call, c
 	if err != nil {
 		return err
 	}
-	given, ok := s.readKey(response)
+	issued, ok := s.readKey(response)
 	if !ok {
 		return response.writeTo(e)
 	}
-	session := cookie.Session{Key: given.Key}
+	session := cookie.Session{Key: issued.Key}
 	if s.kind == actFor {
 		session.Parent = c.session.Key
 	}
 	cookie.WriteSession(e.Header(), session, c.isSecure)
-	if owner, ok := principal.ParseOwner(given.Owner.URL); ok && given.Device != "" {
-		cookie.WriteDevice(e.Header(), string(owner.Type), given.Device, c.isSecure)
+	if owner, ok := principal.ParseOwner(issued.Owner.URL); ok && issued.Device != "" {
+		cookie.WriteDevice(e.Header(), string(owner.Type), issued.Device, c.isSecure)
 	}
-	return g.asKey(e, r, call, given.Key, func() error { return g.writeKey(e, r) })
+	return g.asKey(e, r, call, issued.Key, func() error { return g.writeKey(e, r) })
 }
 
 // asKey answers by a function that serves the request as one of this key.

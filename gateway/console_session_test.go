@@ -50,47 +50,47 @@ func TestCookieOfTheConsole(t *testing.T) {
 	config.KeyInQuery = true
 	d := newTestGateway(t, config)
 	key, other := d.identity.issue(7), d.identity.issue(8)
-	mine := cookieOf(key)
+	session := cookieOf(key)
 	for name, c := range map[string]struct {
 		path    string
 		headers []string
 		status  int
 		keyID   int64 // at the service; 0: none
 	}{
-		"the console":                     {"/port-speed", []string{"Cookie", mine}, 200, 7},
-		"an old browser":                  {"/port-speed", []string{"Cookie", mine, "Sec-Fetch-Site", ""}, 200, 7},
-		"its own origin":                  {"/port-speed", []string{"Cookie", mine, "Origin", "http://" + consoleHost}, 200, 7},
-		"https before a proxy":            {"/port-speed", []string{"Cookie", mine, "Origin", "https://" + consoleHost}, 200, 7},
-		"beside other cookies":            {"/port-speed", []string{"Cookie", "a=b; " + mine + "; c=d"}, 200, 7},
-		"without the header":              {"/port-speed", []string{"Cookie", mine, "X-Ironplane-Console", ""}, 200, 0},
-		"another value of the header":     {"/port-speed", []string{"Cookie", mine, "X-Ironplane-Console", "0"}, 200, 0},
-		"a page of another site":          {"/port-speed", []string{"Cookie", mine, "Sec-Fetch-Site", "cross-site"}, 403, 0},
-		"a page of another port":          {"/port-speed", []string{"Cookie", mine, "Sec-Fetch-Site", "same-site"}, 403, 0},
-		"a bookmark":                      {"/port-speed", []string{"Cookie", mine, "Sec-Fetch-Site", "none"}, 403, 0},
-		"another origin":                  {"/port-speed", []string{"Cookie", mine, "Origin", "https://evil.example.com"}, 403, 0},
-		"an origin that may call the API": {"/port-speed", []string{"Cookie", mine, "Origin", panel}, 403, 0},
-		"a longer name":                   {"/port-speed", []string{"Cookie", mine, "Origin", "https://" + consoleHost + ".evil.org"}, 403, 0},
-		"another port":                    {"/port-speed", []string{"Cookie", mine, "Origin", "https://" + consoleHost + ":8443"}, 403, 0},
-		"a sandboxed frame":               {"/port-speed", []string{"Cookie", mine, "Origin", "null"}, 403, 0},
-		"with a bearer key":               {"/port-speed", []string{"Cookie", mine, "Authorization", "Bearer " + other}, 400, 0},
-		"with the same bearer key":        {"/port-speed", []string{"Cookie", mine, "Authorization", "Bearer " + key}, 400, 0},
-		"with X-Api-Key":                  {"/port-speed", []string{"Cookie", mine, "X-Api-Key", other}, 400, 0},
-		"with basic authentication":       {"/port-speed", []string{"Cookie", mine, "Authorization", "Basic YTpi"}, 400, 0},
-		"with a key in the query":         {"/port-speed?key=" + other, []string{"Cookie", mine}, 400, 0},
+		"the console":                     {"/port-speed", []string{"Cookie", session}, 200, 7},
+		"an old browser":                  {"/port-speed", []string{"Cookie", session, "Sec-Fetch-Site", ""}, 200, 7},
+		"its own origin":                  {"/port-speed", []string{"Cookie", session, "Origin", "http://" + consoleHost}, 200, 7},
+		"https before a proxy":            {"/port-speed", []string{"Cookie", session, "Origin", "https://" + consoleHost}, 200, 7},
+		"beside other cookies":            {"/port-speed", []string{"Cookie", "a=b; " + session + "; c=d"}, 200, 7},
+		"without the header":              {"/port-speed", []string{"Cookie", session, "X-Ironplane-Console", ""}, 200, 0},
+		"another value of the header":     {"/port-speed", []string{"Cookie", session, "X-Ironplane-Console", "0"}, 200, 0},
+		"a page of another site":          {"/port-speed", []string{"Cookie", session, "Sec-Fetch-Site", "cross-site"}, 403, 0},
+		"a page of another port":          {"/port-speed", []string{"Cookie", session, "Sec-Fetch-Site", "same-site"}, 403, 0},
+		"a bookmark":                      {"/port-speed", []string{"Cookie", session, "Sec-Fetch-Site", "none"}, 403, 0},
+		"another origin":                  {"/port-speed", []string{"Cookie", session, "Origin", "https://evil.example.com"}, 403, 0},
+		"an origin that may call the API": {"/port-speed", []string{"Cookie", session, "Origin", panel}, 403, 0},
+		"a longer name":                   {"/port-speed", []string{"Cookie", session, "Origin", "https://" + consoleHost + ".evil.org"}, 403, 0},
+		"another port":                    {"/port-speed", []string{"Cookie", session, "Origin", "https://" + consoleHost + ":8443"}, 403, 0},
+		"a sandboxed frame":               {"/port-speed", []string{"Cookie", session, "Origin", "null"}, 403, 0},
+		"with a bearer key":               {"/port-speed", []string{"Cookie", session, "Authorization", "Bearer " + other}, 400, 0},
+		"with the same bearer key":        {"/port-speed", []string{"Cookie", session, "Authorization", "Bearer " + key}, 400, 0},
+		"with X-Api-Key":                  {"/port-speed", []string{"Cookie", session, "X-Api-Key", other}, 400, 0},
+		"with basic authentication":       {"/port-speed", []string{"Cookie", session, "Authorization", "Basic YTpi"}, 400, 0},
+		"with a key in the query":         {"/port-speed?key=" + other, []string{"Cookie", session}, 400, 0},
 		"a bearer key without the header": {
-			"/port-speed", []string{"Cookie", mine, "Authorization", "Bearer " + other, "X-Ironplane-Console", ""}, 200, 8,
+			"/port-speed", []string{"Cookie", session, "Authorization", "Bearer " + other, "X-Ironplane-Console", ""}, 200, 8,
 		},
 		"a bearer key without a cookie": {"/port-speed", []string{"Authorization", "Bearer " + other}, 200, 8},
-		"a planted second cookie":       {"/port-speed", []string{"Cookie", cookieOf(other) + "; " + mine}, 400, 0},
+		"a planted second cookie":       {"/port-speed", []string{"Cookie", cookieOf(other) + "; " + session}, 400, 0},
 		"a guessed key":                 {"/port-speed", []string{"Cookie", cookieOf(apikey.New().Reveal())}, 401, 0},
 		"rubbish":                       {"/port-speed", []string{"Cookie", "ironplane-session=%%%"}, 200, 0},
 		"the documentation":             {"/-/docs", []string{"Cookie", cookieOf(apikey.New().Reveal())}, 200, 0},
-		"health":                        {"/-/health", []string{"Cookie", mine, "Sec-Fetch-Site", "cross-site"}, 200, 0},
+		"health":                        {"/-/health", []string{"Cookie", session, "Sec-Fetch-Site", "cross-site"}, 200, 0},
 		"a path of nobody":              {"/nothing", []string{"Cookie", cookieOf(apikey.New().Reveal())}, 404, 0},
-		"the session, without header":   {cookie.SessionPath, []string{"Cookie", mine, "X-Ironplane-Console", ""}, 403, 0},
+		"the session, without header":   {cookie.SessionPath, []string{"Cookie", session, "X-Ironplane-Console", ""}, 403, 0},
 		"the session, with a bearer":    {cookie.SessionPath, []string{"Authorization", "Bearer " + key}, 400, 0},
 		"the session, from another site": {
-			cookie.SessionPath, []string{"Cookie", mine, "Sec-Fetch-Site", "cross-site"}, 403, 0,
+			cookie.SessionPath, []string{"Cookie", session, "Sec-Fetch-Site", "cross-site"}, 403, 0,
 		},
 		"the session, without a cookie": {cookie.SessionPath, nil, 401, 0},
 	} {
@@ -155,18 +155,18 @@ func TestLimitsOfTheCookie(t *testing.T) {
 	config := unlimited
 	config.OwnerRate, config.OwnerBurst, config.AddressRate, config.AddressBurst = 1, 2, 1, 3
 	d := newTestGateway(t, config)
-	mine := cookieOf(d.identity.issue(7))
+	session := cookieOf(d.identity.issue(7))
 	for i, want := range []int{200, 200, 429} {
-		if w := browse(d.gateway, "GET", "/port-speed", "", "Cookie", mine); w.Code != want {
+		if w := browse(d.gateway, "GET", "/port-speed", "", "Cookie", session); w.Code != want {
 			t.Errorf("request %d of a session: got %d, want %d", i, w.Code, want)
 		}
 	}
 	for i, want := range []int{401, 400, 403, 429} {
 		headers := [][]string{
 			{"Cookie", cookieOf(apikey.New().Reveal())},
-			{"Cookie", mine, "X-Api-Key", "x"},
-			{"Cookie", mine, "Sec-Fetch-Site", "cross-site"},
-			{"Cookie", mine, "Sec-Fetch-Site", "cross-site"},
+			{"Cookie", session, "X-Api-Key", "x"},
+			{"Cookie", session, "Sec-Fetch-Site", "cross-site"},
+			{"Cookie", session, "Sec-Fetch-Site", "cross-site"},
 		}[i]
 		if w := browse(d.gateway, "GET", "/port-speed", "", headers...); w.Code != want {
 			t.Errorf("refused request %d: got %d, want %d: %s", i, w.Code, want, w.Body)
@@ -204,7 +204,7 @@ func TestRevokedCookie(t *testing.T) {
 func TestNoKeysForScripts(t *testing.T) {
 	t.Parallel()
 	d := newTestGateway(t, unlimited)
-	mine := cookieOf(d.identity.issue(7))
+	session := cookieOf(d.identity.issue(7))
 	identity := &recordingService{}
 	d.gateway.upstreams["identity"] = identity
 	for _, body := range []string{
@@ -212,7 +212,7 @@ func TestNoKeysForScripts(t *testing.T) {
 		`{"name": "x", "password": "y"}`, `{"name": "x"`, "name\nx",
 	} {
 		for _, path := range []string{"/auth/key", "/auth/key/", "/auth/%6bey"} {
-			if w := browse(d.gateway, "POST", path, body, "Cookie", mine); w.Code != 403 {
+			if w := browse(d.gateway, "POST", path, body, "Cookie", session); w.Code != 403 {
 				t.Errorf("%s %s: got %d, want 403", path, body, w.Code)
 			}
 		}
@@ -220,7 +220,7 @@ func TestNoKeysForScripts(t *testing.T) {
 	if identity.seen != 0 {
 		t.Errorf("got %d requests at identity, want none", identity.seen)
 	}
-	if w := browse(d.gateway, "POST", "/auth/key", `{"name": "billing"}`, "Cookie", mine); w.Code != 200 {
+	if w := browse(d.gateway, "POST", "/auth/key", `{"name": "billing"}`, "Cookie", session); w.Code != 200 {
 		t.Errorf("got %d for a named key, want 200", w.Code)
 	}
 }

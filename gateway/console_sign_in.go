@@ -93,16 +93,16 @@ func addDevice(r *http.Request, members map[string]json.RawMessage) {
 }
 
 // readKey returns the key in identity's answer. It returns false if there is none: the answer is an error, or a challenge.
-func (s *signIn) readKey(response *bufferedResponse) (given givenKey, ok bool) {
+func (s *signIn) readKey(response *bufferedResponse) (issued issuedKey, ok bool) {
 	if s.kind != withSecondFactor {
-		ok = response.read(&given)
-		return given, ok && given.Key != ""
+		ok = response.read(&issued)
+		return issued, ok && issued.Key != ""
 	}
 	var confirmed struct {
-		Key    givenKey
+		Key    issuedKey
 		Device string
 	}
 	ok = response.read(&confirmed)
-	given, given.Device = confirmed.Key, confirmed.Device
-	return given, ok && given.Key != ""
+	issued, issued.Device = confirmed.Key, confirmed.Device
+	return issued, ok && issued.Key != ""
 }

@@ -93,8 +93,8 @@ func TestConsoleSession(t *testing.T) {
 	}
 	group := b.do("POST", "/group", `{"name": "console"}`).Want(200).ID()
 	b.do("DELETE", path("/group/%d", group), nil).Want(200)
-	made := testkit.Decode[keys.APIKey](b.do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
-	c.WithKey(made.Key).Do("DELETE", "/auth/key/current", nil).Want(200)
+	created := testkit.Decode[keys.APIKey](b.do("POST", "/auth/key", `{"name": "billing"}`).Want(200))
+	c.WithKey(created.Key).Do("DELETE", "/auth/key/current", nil).Want(200)
 
 	// A renewal changes the value; the session stays.
 	b.do("PATCH", sessionPath, nil).Want(200)
