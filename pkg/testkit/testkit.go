@@ -138,6 +138,9 @@ func Execute(t testing.TB, db *pg.DB, sql string, args ...any) {
 	t.Helper()
 	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
+		if _, err := tx.Exec(t.Context(), "SELECT"); err != nil { // the first statement can have only one command
+			return err
+		}
 		_, err := tx.Exec(t.Context(), sql, args...)
 		return err
 	})

@@ -4,10 +4,8 @@ package pg
 import (
 	"context"
 	"embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -59,35 +57,4 @@ func (db *DB) Parse(ctx context.Context, sql string) error {
 		_, err := c.Conn().Prepare(ctx, "", sql)
 		return err
 	})
-}
-
-// Savepoint runs fn and returns its error. If fn fails, its changes are undone, and the transaction remains usable.
-func (tx *Tx) Savepoint(ctx context.Context, fn func() error) error {
-	if _, err := tx.Exec(ctx, "SAVEPOINT attempt"); err != nil {
-		return fmt.Errorf("set savepoint: %w", err)
-	}
-	failed := fn()
-	end := "RELEASE SAVEPOINT attempt"
-	if failed != nil {
-		end = "ROLLBACK TO SAVEPOINT attempt"
-	}
-	if _, err := tx.Exec(ctx, end); err != nil {
-		return fmt.Errorf("end savepoint: %w", err)
-	}
-	return failed
-}
-
-// Exec runs a statement that changes something. There is no Exec outside of a unit of work.
-func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return tx.tx.Exec(ctx, sql, args...)
-}
-
-// Query runs a statement in the transaction.
-func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return tx.tx.Query(ctx, sql, args...)
-}
-
-// QueryRow runs a statement of one row in the transaction.
-func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return tx.tx.QueryRow(ctx, sql, args...)
 }

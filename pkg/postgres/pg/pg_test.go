@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -317,8 +318,11 @@ func TestDatabaseRestarts(t *testing.T) {
 		t.Errorf("before the commit: got %v, want unavailable that says may or may not have been made", f)
 	}
 	twice := pgerror.Explain(db.InTx(t.Context(), func(tx *pg.Tx) error {
+		if err := insert("lost")(tx); err != nil {
+			return err
+		}
 		throwOut()
-		return insert("lost")(tx)
+		return insert("lost, too")(tx)
 	}))
 	if f := problem.From(twice); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("within the change: got %v, want unavailable with a time to try again", f)
@@ -346,6 +350,68 @@ type widgetBody struct {
 	Part *int64  `db:"part"`
 }
 
+// A failed savepoint is undone, one without statements sends nothing, and savepoints can be nested, also if a savepoint begins or
+// ends the unit of work.
+func TestSavepoints(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t, "things", migrations)
+	refused := errors.New("refused")
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		tx.Unrecorded("a test")
+		within := func(fail error, steps ...func(*pg.Tx) error) func(*pg.Tx) error {
+			return func(tx *pg.Tx) error {
+				err := tx.Savepoint(t.Context(), func() error {
+					for _, step := range steps {
+						if err := step(tx); err != nil {
+							return err
+						}
+					}
+					return fail
+				})
+				if !errors.Is(err, fail) {
+					t.Errorf("got %v, want %v", err, fail)
+				}
+				return nil
+			}
+		}
+		broken := func(tx *pg.Tx) error {
+			err := tx.Savepoint(t.Context(), func() error {
+				var n int
+				return tx.QueryRow(t.Context(), "SELECT 1 / length($1)", "").Scan(&n)
+			})
+			if err == nil {
+				t.Error("got no error of a statement that divides by 0")
+			}
+			return nil
+		}
+		for _, step := range []func(*pg.Tx) error{
+			within(refused),
+			within(nil),
+			within(nil, insert("a"), within(refused, insert("b"), within(nil, insert("c"))), within(nil, insert("d"))),
+			broken,
+			within(refused, insert("e"), broken),
+			within(nil, broken, within(nil), insert("f")),
+			within(refused, within(nil, within(refused, insert("g")))),
+		} {
+			if err := step(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.Query(t.Context(), "SELECT name FROM thing ORDER BY name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if want := []string{"a", "d", "f"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("got %v, %v, want %v", names, err, want)
+	}
+}
+
 // A commit that times out is reported as possibly made.
 func TestCommitHangs(t *testing.T) {
 	t.Parallel()
@@ -353,7 +419,11 @@ func TestCommitHangs(t *testing.T) {
 	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
 		tx.Unrecorded("a test")
 		_, err := tx.Exec(t.Context(), `
-			CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END';
+			CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END'`)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(t.Context(), `
 			CREATE CONSTRAINT TRIGGER hang AFTER INSERT ON thing DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hang()`)
 		return err
 	})

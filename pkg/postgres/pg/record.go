@@ -100,18 +100,18 @@ func (c *recordColumns) add(r *Record) error {
 	return nil
 }
 
-// writeRecords inserts the records. It fails if there are none and no reason was stated.
-func (tx *Tx) writeRecords(ctx context.Context) error {
+// recordStatement returns the statement that inserts the records. It fails if there are none and no reason was stated.
+func (tx *Tx) recordStatement(ctx context.Context) (*command, error) {
 	if len(tx.records) == 0 {
 		if tx.unrecorded == "" {
-			return errors.New("the unit of work has neither a record nor a reason for having none")
+			return nil, errors.New("the unit of work has neither a record nor a reason for having none")
 		}
-		return nil
+		return nil, nil
 	}
 	var c recordColumns
 	for i := range tx.records {
 		if err := c.add(&tx.records[i]); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	call := principal.FromContext(ctx)
@@ -127,21 +127,18 @@ func (tx *Tx) writeRecords(ctx context.Context) error {
 	if call.IP.IsValid() {
 		actor.ip = &call.IP
 	}
-	_, err := tx.Exec(ctx, `
+	return &command{`
 		INSERT INTO change (type, kind, part, action, targets, before, after, actor_url, actor_name, actor_key, ip, request_id)
 		SELECT type, kind, nullif(part, ''), action, targets::jsonb, before::jsonb, after::jsonb,
 			@actor_url, @actor_name, @actor_key, @ip, nullif(@request_id, '')
 		FROM unnest(@types::text[], @kinds::text[], @parts::text[], @actions::text[], @targets::text[], @before::text[], @after::text[])
 			WITH ORDINALITY AS record (type, kind, part, action, targets, before, after, n) ORDER BY n`,
-		pgx.StrictNamedArgs{
+		[]any{pgx.StrictNamedArgs{
 			"types": c.types, "kinds": c.kinds, "parts": c.parts, "actions": c.actions,
 			"targets": c.targets, "before": c.before, "after": c.after,
 			"actor_url": actor.url, "actor_name": actor.name, "actor_key": actor.key, "ip": actor.ip, "request_id": call.RequestID,
-		})
-	if err != nil {
-		return fmt.Errorf("record %s: %w", c.types[0], err)
-	}
-	return nil
+		}},
+	}, nil
 }
 
 // encodeItem returns an item as JSON without its unrecorded members, or nil for nil.

@@ -10,13 +10,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 )
 
-// Tx is a unit of work: a transaction, the records of its changes, and functions that run after its commit.
+// Tx is a unit of work: a transaction, the records of its changes, and functions that run after its commit. BEGIN travels with
+// the first statement, which must be a single command, and COMMIT with the records, so that each costs no round trip of its own.
 type Tx struct {
-	tx          pgx.Tx
+	db          *DB
+	conn        *pgxpool.Conn
+	ahead       []command // sent together with the next statement
 	records     []Record
 	unrecorded  string
 	afterCommit []func(context.Context) error
@@ -112,43 +116,59 @@ func (db *DB) run(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
 
 // runOnce is one attempt of InTx or DryRun.
 func (db *DB) runOnce(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
-	inner, err := db.begin(ctx)
+	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer rollback(ctx, inner)
-
-	tx := &Tx{tx: inner, dryRun: dry}
+	tx := &Tx{db: db, conn: conn, dryRun: dry}
+	defer tx.release(ctx)
+	tx.sendAhead(beginSQL)
 	if err := fn(tx); err != nil || dry != nil {
 		return err
 	}
-	if err := tx.writeRecords(ctx); err != nil {
+	record, err := tx.recordStatement(ctx)
+	if err != nil {
 		return err
 	}
 	// The commit and its hooks complete even if the caller has left.
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	committed := inner.Commit(detached)
-	if errors.Is(committed, pgx.ErrTxCommitRollback) {
-		return fmt.Errorf("commit: %w", committed)
+	committed := tx.commit(detached, record)
+	if isRefused(committed) {
+		return committed
 	}
-	if committed == nil || maybeCommitted(committed) {
-		db.notify(tx) // first, because the hooks may wait for what listeners do
-	}
+	db.notify(tx) // first, because the hooks may wait for what listeners do
 	var failed error
 	for _, fn := range tx.afterCommit { // also if it is unknown whether the commit succeeded
 		failed = errors.Join(failed, fn(detached))
 	}
-	if maybeCommitted(committed) {
-		return pgerror.Unavailable(
-			"The database did not answer. The change may or may not have been made.",
-			fmt.Errorf("commit: %w", committed),
-		)
-	}
 	if committed != nil {
-		return fmt.Errorf("commit: %w", committed)
+		return pgerror.Unavailable("The database did not answer. The change may or may not have been made.", committed)
 	}
 	return failed
+}
+
+// commit writes the records and commits, in one round trip. If the record's statement fails, nothing is committed.
+func (tx *Tx) commit(ctx context.Context, record *command) error {
+	if record != nil {
+		tx.ahead = append(tx.ahead, *record)
+	} else if len(tx.ahead) == 1 && tx.ahead[0].sql == beginSQL {
+		return nil // nothing was sent
+	}
+	tag, err := tx.Exec(ctx, commitSQL)
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// isRefused reports whether a commit did certainly not take effect.
+func isRefused(committed error) bool {
+	_, refused := errors.AsType[*pgconn.PgError](committed)
+	return refused && !pgerror.IsDisconnected(committed) || errors.Is(committed, pgx.ErrTxCommitRollback)
 }
 
 // notify wakes the listeners of what was committed.
@@ -164,29 +184,16 @@ func (db *DB) notify(tx *Tx) {
 	}
 }
 
-// maybeCommitted reports whether a commit that failed may have taken effect.
-func maybeCommitted(committed error) bool {
-	_, refused := errors.AsType[*pgconn.PgError](committed)
-	return committed != nil && (!refused || pgerror.IsDisconnected(committed))
-}
-
-// begin starts a transaction. If its connection has ended, it drops all pooled connections, which are as old, and tries once
-// more.
-func (db *DB) begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := db.pool.Begin(ctx)
-	if pgerror.IsDisconnected(err) {
-		db.pool.Reset()
-		tx, err = db.pool.Begin(ctx)
-	}
-	return tx, err
-}
-
 // commitTimeout bounds the commit together with the functions of AfterCommit.
 const commitTimeout = 15 * time.Second
 
-// rollback rolls back unless the transaction is committed.
-func rollback(ctx context.Context, inner pgx.Tx) {
+// release rolls back unless the transaction has ended, and returns the connection to the pool.
+func (tx *Tx) release(ctx context.Context) {
+	defer tx.conn.Release() // it closes a connection whose transaction has not ended
+	if tx.conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = inner.Rollback(ctx)
+	_, _ = tx.conn.Exec(ctx, "ROLLBACK")
 }
