@@ -40,7 +40,7 @@ func (r Resource[V, B]) Collection() *Collection[V, B] {
 	all.parent = r.findParent()
 	r.checkExamples()
 	if r.Lock == nil {
-		r.Lock = func(context.Context, *pg.Tx, ...*B) error { return nil }
+		r.Lock = func(context.Context, *pg.Tx, Verbs, ...*B) error { return nil }
 	}
 	if r.Check == nil {
 		r.Check = func(context.Context, *pg.Tx, int64, *B, *B) error { return nil }

@@ -119,7 +119,7 @@ func (run *importRun[V, B]) holdItems(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := run.Lock(ctx, run.tx); err != nil {
+	if err := run.Lock(ctx, run.tx, Creating|Editing); err != nil {
 		return err
 	}
 	if err := run.table.Lock(ctx, run.tx, ids.sorted()...); err != nil {
@@ -234,7 +234,7 @@ func (run *importRun[V, B]) lockRows(ctx context.Context) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return run.Lock(ctx, run.tx, changed...)
+	return run.Lock(ctx, run.tx, Creating|Editing, changed...)
 }
 
 // writeRows creates and edits the items. The first attempt has no savepoints, because they are only needed if a row fails.

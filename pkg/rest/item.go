@@ -102,7 +102,7 @@ func (r *Collection[V, B]) create(ctx context.Context, tx *pg.Tx, req newItem[B]
 		return *new(V), err
 	}
 	r.setParent(row, req.Parent)
-	if err := r.Lock(ctx, tx, row); err != nil {
+	if err := r.Lock(ctx, tx, Creating, row); err != nil {
 		return *new(V), err
 	}
 	id, err := r.insert(ctx, tx, row)

@@ -60,9 +60,9 @@ type Resource[V, B any] struct {
 	// stored response is repeated: see Mutation. The body may still be invalid. ids are empty for a create, and row is nil for
 	// existing items.
 	Allow func(ctx context.Context, tx *pg.Tx, ids []int64, row *B) error
-	// Lock takes the locks of a change before anything else happens. A create passes the rows to insert. An edit or a delete
-	// passes no rows first. An edit then passes its final rows before it writes them.
-	Lock func(ctx context.Context, tx *pg.Tx, rows ...*B) error
+	// Lock takes the locks of a change before anything else happens. A create passes the row to insert. An edit or a delete
+	// passes no rows first. An edit then passes its final rows before it writes them. CSV creates and edits at once.
+	Lock func(ctx context.Context, tx *pg.Tx, change Verbs, rows ...*B) error
 	// Check validates what needs the database. For a new item before is nil and id is 0. To respond with an existing item, it
 	// returns RespondWith.
 	Check func(ctx context.Context, tx *pg.Tx, id int64, before, body *B) error

@@ -155,7 +155,7 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 		tx.Unrecorded("nothing changed")
 		return inRequestOrder(req.IDs, r.maskItems(ctx, before)), nil
 	}
-	if err := r.Lock(ctx, tx, changed...); err != nil {
+	if err := r.Lock(ctx, tx, Editing, changed...); err != nil {
 		return nil, err
 	}
 	update := r.table.Update
@@ -255,7 +255,7 @@ func (r *Collection[V, B]) hold(ctx context.Context, tx *pg.Tx, parent int64, na
 			return nil, err
 		}
 	}
-	if err := r.Lock(ctx, tx); err != nil {
+	if err := r.Lock(ctx, tx, Editing|Deleting); err != nil {
 		return nil, err
 	}
 	ids := named.sorted()

@@ -136,7 +136,9 @@ func (s *Service) deleteSubLink(ctx context.Context, tx *pg.Tx, id int64, kind s
 	return s.endReach(ctx, tx, child, remove)
 }
 
-func lockForLink[B any](ctx context.Context, tx *pg.Tx, _ ...*B) error { return lockLinks(ctx, tx) }
+func lockForLink[B any](ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*B) error {
+	return lockLinks(ctx, tx)
+}
 
 // lockLinks makes units of work that change sub links wait for one another. So what each of them has read is still true when it
 // commits.

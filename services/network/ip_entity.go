@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -242,7 +243,10 @@ const insertEntitySQL = `
 		v4_first, v4_last, v4_bits, v4_mask, v4_router, v6_first, v6_last, v6_bits, v6_router)
 	VALUES (@group_id, @nickname, @billing_id, @vlan,
 		@v4_first, @v4_last, @v4_bits, @v4_mask, @v4_router, @v6_first, @v6_last, @v6_bits, @v6_router)
-	RETURNING id`
+	ON CONFLICT DO NOTHING RETURNING id`
+
+// maxInsertTries is how often an insert is tried if the entities that are in the way are deleted at the same time.
+const maxInsertTries = 4
 
 const updateEntitySQL = `
 	UPDATE ip_entity SET version = version + 1,
@@ -252,17 +256,23 @@ const updateEntitySQL = `
 	WHERE id = @id`
 
 func (s *Service) insertEntity(ctx context.Context, tx *pg.Tx, b *ipEntityBody) (id int64, err error) {
-	err = b.writeWithoutOverlap(ctx, tx, 0, func() error {
-		return tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id)
-	})
-	if err != nil {
-		return id, err
+	for range maxInsertTries {
+		if err = tx.QueryRow(ctx, insertEntitySQL, b.columns()).Scan(&id); err == nil {
+			return id, s.assign(ctx, tx, id, b)
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return 0, err
+		}
+		overlaps, err := b.findOverlaps(ctx, tx, 0)
+		if err = cmp.Or(err, overlaps); err != nil {
+			return 0, err
+		}
 	}
-	return id, s.assign(ctx, tx, id, b)
+	return 0, problem.New(problem.Conflict, "Others are creating and deleting IP entities with these addresses. Try again.")
 }
 
 func (s *Service) updateEntity(ctx context.Context, tx *pg.Tx, id int64, b *ipEntityBody) error {
-	err := b.writeWithoutOverlap(ctx, tx, id, func() error {
+	err := b.updateWithoutOverlap(ctx, tx, id, func() error {
 		values := b.columns()
 		values["id"] = id
 		_, err := tx.Exec(ctx, updateEntitySQL, values)
@@ -313,10 +323,10 @@ func (b *ipEntityBody) fullIP() string {
 	}
 }
 
-// writeWithoutOverlap runs write, which inserts or updates the entity (id is 0 for a new one). The exclusion constraints
-// refuse overlaps; the error then names the entities that are in the way.
-func (b *ipEntityBody) writeWithoutOverlap(ctx context.Context, tx *pg.Tx, id int64, write func() error) error {
-	constraint := tx.Savepoint(ctx, write)
+// updateWithoutOverlap runs update, which updates the entity. The exclusion constraints refuse overlaps; the error then names
+// the entities that are in the way.
+func (b *ipEntityBody) updateWithoutOverlap(ctx context.Context, tx *pg.Tx, id int64, update func() error) error {
+	constraint := tx.Savepoint(ctx, update)
 	if !isOverlap(constraint) {
 		return constraint
 	}

@@ -15,8 +15,11 @@ import (
 )
 
 // lockScopes makes writers of one scope wait for each other. Without it, simultaneous overlapping writes deadlock in the
-// exclusion constraint.
-func lockScopes(ctx context.Context, tx *pg.Tx, rows ...*ipEntityBody) error {
+// exclusion constraint. A create of one entity needs no lock: ON CONFLICT waits for the other writer without a row of its own.
+func lockScopes(ctx context.Context, tx *pg.Tx, change rest.Verbs, rows ...*ipEntityBody) error {
+	if change == rest.Creating {
+		return nil
+	}
 	var scopes []int64
 	for _, b := range rows {
 		if b.v4.First != nil {

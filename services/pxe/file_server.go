@@ -120,7 +120,7 @@ func (s *Service) fileServers() []rest.Route {
 
 // lockFileServers makes transactions that write file servers run one after the other. So the check for cycles stays
 // valid until the commit.
-func lockFileServers(ctx context.Context, tx *pg.Tx, _ ...*fileServerBody) error {
+func lockFileServers(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*fileServerBody) error {
 	return tx.Lock(ctx, "file servers", 0)
 }
 

@@ -172,7 +172,7 @@ func (s *Service) Routes() []rest.Route {
 		Table:       "api_key",
 		View:        "api_key_view",
 		EditExample: `{"name": "shop"}`,
-		Lock:        func(ctx context.Context, tx *pg.Tx, _ ...*Body) error { return access.Allow(ctx, tx) },
+		Lock:        func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*Body) error { return access.Allow(ctx, tx) },
 		Check:       s.Check,
 		Delete:      s.deleteKey,
 		Reveal:      func(key *APIKey, b *Body) { key.Key = b.Key.Reveal() },

@@ -181,7 +181,7 @@ func (s *Logins) Routes() []rest.Route {
 		Example: `{"name": "billing"}`,
 		Prepare: s.prepareKey,
 		Allow:   s.checkRequest,
-		Lock: func(ctx context.Context, tx *pg.Tx, rows ...*keyRequest) error {
+		Lock: func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, rows ...*keyRequest) error {
 			if rows[0].purpose() == purposeCreate {
 				return access.Allow(ctx, tx)
 			}

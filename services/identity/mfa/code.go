@@ -85,7 +85,9 @@ func (s *Service) codeRoutes() []rest.Route {
 			},
 			// A code reveals nothing about others' authenticators.
 			Parent: func(context.Context, pg.Querier, int64, permission.Access) error { return nil },
-			Lock:   func(ctx context.Context, tx *pg.Tx, _ ...*verifyCodeBody) error { return access.Allow(ctx, tx) },
+			Lock: func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*verifyCodeBody) error {
+				return access.Allow(ctx, tx)
+			},
 		}.Routes(),
 		rest.Mutation[newVerifyCode, VerifyCode]{
 			Method:  http.MethodPost,

@@ -33,6 +33,8 @@ func (s *Service) methodRoutes() []rest.Route {
 		Without:     rest.Creating | rest.Deleting,
 		Table:       "verify_method",
 		EditExample: `{"description": "A code that your phone shows"}`,
-		Lock:        func(ctx context.Context, tx *pg.Tx, _ ...*verifyMethodBody) error { return access.Allow(ctx, tx) },
+		Lock: func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*verifyMethodBody) error {
+			return access.Allow(ctx, tx)
+		},
 	}.Routes()
 }

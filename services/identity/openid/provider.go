@@ -122,7 +122,7 @@ func (s *Service) providerRoutes() []rest.Route {
 		Box:         s.Box,
 		Retry:       rest.RetryRefused,
 		EditExample: `{"domains": ["example.com", "example.net"]}`,
-		Lock: func(ctx context.Context, tx *pg.Tx, _ ...*openIDProviderBody) error {
+		Lock: func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*openIDProviderBody) error {
 			return mayWriteProviders(ctx, tx)
 		},
 		Check: checkProvider,

@@ -56,7 +56,9 @@ func (s *Service) Routes() []rest.Route {
 		View:       "session_view",
 		Scope:      ownSessions,
 		List:       rest.ListOptions{Sorts: map[string]string{"expires_at": "expires_at"}},
-		Lock:       func(ctx context.Context, tx *pg.Tx, _ ...*sessionBody) error { return checkEndSessions(ctx, tx) },
+		Lock: func(ctx context.Context, tx *pg.Tx, _ rest.Verbs, _ ...*sessionBody) error {
+			return checkEndSessions(ctx, tx)
+		},
 		Delete: func(ctx context.Context, tx *pg.Tx, session *Session) error {
 			ended, err := keys.End(ctx, tx, "id = $1", session.ID)
 			keys.Revoke(tx, s.Entries, ended...)

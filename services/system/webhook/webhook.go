@@ -157,7 +157,7 @@ func Check(ctx context.Context, tx *pg.Tx, _ int64, before, b *WebhookBody) erro
 }
 
 // Lock serializes the creation of webhooks, so that concurrent requests cannot exceed the limits.
-func Lock(ctx context.Context, tx *pg.Tx, rows ...*WebhookBody) error {
+func Lock(ctx context.Context, tx *pg.Tx, _ rest.Verbs, rows ...*WebhookBody) error {
 	if len(rows) == 0 {
 		return nil
 	}
