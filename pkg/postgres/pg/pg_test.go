@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -617,4 +618,35 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 			t.Errorf("migrate: got %v, want an error that says %s", err, want)
 		}
 	}
+}
+
+// Units of work that lock new numbers beside others never deadlock.
+func TestFirstLocks(t *testing.T) {
+	t.Parallel()
+	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
+	opened, err := pool.Open(t.Context(), url, 12, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	db := pg.New(opened.Connections(), func(_ context.Context, err error) bool {
+		t.Errorf("got %v, want no unit of work to be aborted", err)
+		return pgerror.IsAborted(err)
+	})
+	var last atomic.Int64
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			for n := last.Add(1); n < 2000; n = last.Add(1) {
+				err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+					tx.Unrecorded("a test")
+					return tx.Lock(t.Context(), "things", n/4+2, n/4, n/4+1)
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
