@@ -188,6 +188,14 @@ go-client: openapi ## write the Go client in pkg/client from the API document
 	go run ./deploy/sdk docs/reference/openapi.json pkg/client
 	@git add --intent-to-add pkg/client 2>/dev/null || true # so that git diff shows the file of a new resource
 
+.PHONY: console
+console: ## check and build the console's pages (gateway/console/dist) with npm
+	cd gateway/console/web && npm ci --no-audit --no-fund --loglevel error && npm run --silent build -- --logLevel warn
+
+.PHONY: console-check
+console-check: ## build the console again, if npm is installed and reaches its registry, and compare it with the committed files
+	@gateway/console/check.sh
+
 .PHONY: clients
 clients: go-client ## generate clients in Go, TypeScript and Python, and lint the API document with Redocly and Spectral
 	@deploy/clients/check.sh

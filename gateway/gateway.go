@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/cors"
 
+	"github.com/ironplane/ironplane/gateway/console"
 	"github.com/ironplane/ironplane/gateway/cookie"
 	"github.com/ironplane/ironplane/gateway/limits"
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
@@ -32,6 +33,7 @@ import (
 type Config struct {
 	TrustedProxies []netip.Prefix   `env:"IRONPLANE_TRUSTED_PROXIES" doc:"proxies whose X-Forwarded-For and Forwarded headers are trusted: addresses and CIDRs, separated by commas"`
 	CORSOrigins    Origins          `env:"IRONPLANE_CORS_ORIGINS" doc:"origins of web pages that may call the API from browsers, separated by commas: https://panel.example.com"`
+	Console        Switch           `env:"IRONPLANE_CONSOLE" default:"on" doc:"whether the gateway serves the console at /-/console/: on or off"`
 	TLSListen      string           `env:"IRONPLANE_TLS_LISTEN" doc:"an additional address to serve TLS on: 0.0.0.0:443"`
 	TLSCertificate string           `env:"IRONPLANE_TLS_CERTIFICATE" doc:"a PEM file with the certificate for TLS, followed by its intermediate certificates; empty: the certificate that the system service obtains"`
 	TLSKey         string           `env:"IRONPLANE_TLS_KEY" doc:"a PEM file with the private key of IRONPLANE_TLS_CERTIFICATE"`
@@ -295,7 +297,7 @@ func errLookupUnavailable(cause error) error {
 func (g *Gateway) admit(ctx context.Context, e *recorder, ip netip.Addr, key string) (decided decision, err error) {
 	caller := &anonymousCaller{rate: g.addressRate, header: e.Header(), network: callerNetwork(ip)}
 	if key == "" {
-		if e.route == healthPath { // cheap, and monitoring asks for it often
+		if e.route == healthPath || e.route == console.Path { // cheap; monitoring asks often, and a page has many files
 			return decided, nil
 		}
 		return decided, caller.count(ctx)

@@ -14,6 +14,7 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 	"github.com/vearutop/statigz"
 
+	"github.com/ironplane/ironplane/gateway/console"
 	"github.com/ironplane/ironplane/gateway/cookie"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
@@ -33,6 +34,8 @@ func ownRoute(path string) string {
 		return path
 	case strings.HasPrefix(path, docsPath):
 		return docsPath
+	case path == console.Path, strings.HasPrefix(path, console.Path+"/"):
+		return console.Path
 	default:
 		return "/-"
 	}
@@ -44,6 +47,9 @@ func (g *Gateway) ownRoutes() http.Handler {
 	router.HandleFunc(openapi.Path, g.document).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(passwordPath, g.password).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(adoptPath, g.adopt).Methods(http.MethodGet, http.MethodHead)
+	router.HandleFunc(rootPath, g.root)
+	router.HandleFunc(console.Path, g.serveConsole).Methods(http.MethodGet, http.MethodHead)
+	router.PathPrefix(console.Path+"/").HandlerFunc(g.serveConsole).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath, g.docs).Methods(http.MethodGet, http.MethodHead)
 	router.HandleFunc(docsPath+"/", g.docs).Methods(http.MethodGet, http.MethodHead)
 	assets := statigz.FileServer(swagger.FS)

@@ -42,6 +42,8 @@ func newRecorder(w http.ResponseWriter, r *http.Request, progress time.Duration)
 		startedAt:       time.Now(),
 	}
 	switch {
+	case r.URL.Path == rootPath:
+		e.service, e.route = principal.Gateway, rootPath
 	case first == "-":
 		e.service, e.route = principal.Gateway, ownRoute(r.URL.Path)
 	case e.service != "":

@@ -1,4 +1,4 @@
-// Package browser tests the password page and passkeys in a real browser.
+// Package browser tests the console, the password page and passkeys in a real browser.
 package browser
 
 import (
@@ -19,9 +19,11 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
+	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/mailbox"
+	"github.com/ironplane/ironplane/services/identity"
 )
 
 // password is the password of new accounts.
@@ -29,9 +31,10 @@ const password = "a long walk in the rain"
 
 // site is the product at an address that a browser can reach.
 type site struct {
-	url   string
-	admin *testkit.Client
-	mails *mailbox.Server
+	url      string
+	admin    *testkit.Client
+	mails    *mailbox.Server
+	identity *pg.DB
 }
 
 // newSite starts the product behind an address on localhost, which browsers treat as secure. answer handles each
@@ -47,7 +50,7 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 	}
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + s.mails.Addr, MailFrom: "noreply@example.com",
 		APIURL: s.url, PasskeyDomain: "localhost", PasskeyOrigins: s.url})
-	gateway = p.Gateway
+	gateway, s.identity = p.Gateway, p.Databases[identity.Name]
 	served.Start()
 	s.admin = testkit.ClientAt(t, served.URL).WithKey(c.Key)
 	return s

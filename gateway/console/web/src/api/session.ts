@@ -1,0 +1,94 @@
+import { queryOptions } from "@tanstack/react-query";
+import type { components } from "./schema";
+import { ProblemError, send, unauthorized, type Answer } from "./client";
+import { Document, type RawDocument } from "./document";
+
+type Key = components["schemas"]["APIKey"];
+type Permissions = components["schemas"]["Permissions"];
+type Session = components["schemas"]["Session"];
+
+export type Challenge = components["schemas"]["LoginVerify"];
+
+// Me is the caller: the account of the session, and what it may do.
+export type Me = {
+  key: Key;
+  kind: "admin" | "client" | "integration";
+  id: string;
+  name: string;
+  permissions: Set<string>;
+  actor?: string; // the account that acts as this one
+};
+
+const sessionPath = "/-/console/session";
+
+// signIn begins a session. A login that needs a second factor returns its challenge.
+export async function signIn(body: Record<string, unknown>): Promise<Challenge | undefined> {
+  const { data } = await send<{ verify?: Challenge }>("post", sessionPath, { body });
+  unauthorized.set(false);
+  return data.verify;
+}
+
+// renew gives the session more time.
+export async function renew(): Promise<void> {
+  await send("patch", sessionPath);
+}
+
+export async function signOut(): Promise<void> {
+  await send("delete", sessionPath);
+}
+
+async function loadMe(): Promise<Me | null> {
+  let key: Key;
+  try {
+    key = (await send<Key>("get", sessionPath)).data;
+  } catch (error) {
+    if (error instanceof ProblemError && error.status === 401) return null;
+    throw error;
+  }
+  const [, kind = "", id = ""] = key.owner.url.split("/");
+  const me: Me = { key, kind: kind as Me["kind"], id, name: key.owner.name ?? key.name, permissions: new Set() };
+  const [permissions, sessions] = await Promise.all([
+    kind === "client" ? undefined : orUndefined(send<Permissions>("get", `${key.owner.url}/permission`)),
+    orUndefined(send<Session[]>("get", "/auth/session")),
+  ]);
+  for (const [section, kinds] of Object.entries(permissions ?? {})) {
+    for (const [name, access] of Object.entries(kinds as Record<string, { read: boolean; write: boolean }>)) {
+      for (const verb of ["read", "write"] as const) {
+        const permission = `${section}.${name} ${verb}`;
+        if (access[verb] && (!key.bound || key.bound.includes(permission))) me.permissions.add(permission);
+      }
+    }
+  }
+  me.actor = sessions?.find((s) => s.id === key.id && s.acting)?.actor?.name;
+  return me;
+}
+
+async function orUndefined<T>(answer: Promise<Answer<T>>): Promise<T | undefined> {
+  try {
+    return (await answer).data;
+  } catch {
+    return undefined;
+  }
+}
+
+export const meQuery = queryOptions({ queryKey: ["me"], queryFn: loadMe, staleTime: 60_000 });
+
+export const documentQuery = queryOptions({
+  queryKey: ["document"],
+  queryFn: async () => new Document((await send<RawDocument>("get", "/-/openapi.json")).data),
+  staleTime: Infinity,
+  structuralSharing: false,
+});
+
+// lacks returns the permission that the caller lacks for a guard, or nothing. The server decides; this only explains.
+export function lacks(guard: string, me: Me): string | undefined {
+  if (guard === "every permission") return me.kind === "client" ? guard : undefined;
+  if (guard === "a client") return me.kind === "client" ? undefined : guard;
+  const match = /^([a-z]+\.[a-z_]+)( or a client)? (read|write)( or self)?$/.exec(guard) ?? /^([a-z]+\.[a-z_]+) (read|write)( or self)?$/.exec(guard);
+  if (!match) return undefined;
+  const [, name] = match;
+  const verb = guard.includes(" write") ? "write" : "read";
+  if (guard.includes("or a client") && me.kind === "client") return undefined;
+  if (guard.includes("or self") && me.kind !== "client") return undefined;
+  return me.permissions.has(`${name} ${verb}`) ? undefined : `${name} ${verb}`;
+}

@@ -1,0 +1,35 @@
+import { lazy, Suspense, useEffect, type ComponentType, type ReactElement } from "react";
+import { useLocation } from "@tanstack/react-router";
+import { Empty, Loading } from "../ui/parts";
+import { ItemPage, type ItemProps } from "../resource/item";
+import { List } from "../resource/list";
+import { Go, useDocument } from "../shell/state";
+import { t } from "../text/text";
+
+// designed are the pages that are made by hand. All other paths of the API get the page that follows from the document.
+const designed: Record<string, ComponentType<ItemProps>> = {};
+
+// Place is the page of a path of the API.
+export function Place(): ReactElement {
+  const api = useDocument();
+  const { pathname } = useLocation();
+  const path = pathname.replace(/\/$/, "");
+  const found = api.at(path);
+  useEffect(() => {
+    document.title = `${found ? (found.isItem && found.node.kind === "collection" ? `${found.node.noun} ${path.split("/").at(-1)}` : found.node.title) : t("Not found")} · Ironplane`;
+  }, [found, path]);
+  if (!found) {
+    return (
+      <section className="page">
+        <Empty title={t("There is no such page.")}><Go to="/">{t("Go to the overview")}</Go></Empty>
+      </section>
+    );
+  }
+  const { node, ids } = found;
+  const template = found.isItem && node.itemPath ? node.itemPath : node.path;
+  const Designed = designed[template];
+  if (Designed) return <Suspense fallback={<Loading />}><Designed key={path} node={node} path={path} ids={ids} /></Suspense>;
+  return found.isItem ? <ItemPage key={path} node={node} path={path} ids={ids} /> : <List key={path} node={node} path={path} ids={ids} />;
+}
+
+void lazy;

@@ -1,0 +1,21 @@
+import type { ReactElement } from "react";
+import { t } from "../text/text";
+import { labelOf, Value } from "./value";
+
+// Changes shows members before and after a change.
+export function Changes({ changes }: { changes: { name: string; before?: unknown; after?: unknown }[] }): ReactElement {
+  return (
+    <table className="diff">
+      <thead><tr><th>{t("Member")}</th><th>{t("Before")}</th><th>{t("After")}</th></tr></thead>
+      <tbody>
+        {changes.map((c) => (
+          <tr key={c.name}>
+            <th scope="row">{labelOf(c.name)}</th>
+            <td className="before"><Value name={c.name} value={c.before} full /></td>
+            <td className="after"><Value name={c.name} value={c.after} full /></td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

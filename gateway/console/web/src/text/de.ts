@@ -1,0 +1,2 @@
+const de: Record<string, string> = {};
+export default de;
