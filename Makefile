@@ -196,6 +196,10 @@ console: ## check and build the console's pages (gateway/console/dist) with npm
 console-check: ## build the console again, if npm is installed and reaches its registry, and compare it with the committed files
 	@gateway/console/check.sh
 
+.PHONY: screenshots
+screenshots: postgres ## take pictures of the console's pages in bin/screenshots, with Chromium
+	go test -v -count 1 ./deploy/internal/browser -run TestScreenshots -screenshots $(CURDIR)/bin/screenshots
+
 .PHONY: clients
 clients: go-client ## generate clients in Go, TypeScript and Python, and lint the API document with Redocly and Spectral
 	@deploy/clients/check.sh

@@ -79,6 +79,18 @@ export type RawDocument = {
   components: { schemas: Record<string, Schema>; parameters: Record<string, Parameter> };
 };
 
+// titles are the names of places whose summaries do not say what people look for.
+const titles: Record<string, string> = {
+  "/auth/key/current": "This session’s key",
+  "/auth/verify/auth": "Second factors",
+  "/auth/verify/method": "Methods of second factors",
+  "/auth/verify/recovery": "Recovery codes",
+  "/browser-details": "Your address",
+  "/field": "Custom fields",
+  "/log": "Log",
+  "/setting-group": "Settings",
+};
+
 // hidden are operations that the sign-in uses, and that have no page of their own.
 const hidden = ["/.well-known/", "/auth/openid", "/auth/password-reset", "/auth/sso", "/pxe/driver-upload"];
 
@@ -148,7 +160,7 @@ export class Document {
         kind: "collection",
         path: list.path,
         itemPath,
-        title: capitalize(list.summary.replace(/^List (the )?/, "")),
+        title: titles[list.path] ?? capitalize(list.summary.replace(/^List (the )?/, "")),
         noun: nounOf(view?.summary ?? list.summary),
         tag: list.tag,
         section: sectionOf(list),
@@ -168,7 +180,7 @@ export class Document {
       this.nodes.push({
         kind: "single",
         path: view.path,
-        title: capitalize(nounOf(view.summary)),
+        title: titles[view.path] ?? capitalize(nounOf(view.summary)),
         noun: nounOf(view.summary),
         tag: view.tag,
         section: sectionOf(view),

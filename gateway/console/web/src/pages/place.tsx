@@ -2,12 +2,21 @@ import { lazy, Suspense, useEffect, type ComponentType, type ReactElement } from
 import { useLocation } from "@tanstack/react-router";
 import { Empty, Loading } from "../ui/parts";
 import { ItemPage, type ItemProps } from "../resource/item";
+import { LogItemPage, LogPage } from "./log";
 import { List } from "../resource/list";
 import { Go, useDocument } from "../shell/state";
 import { t } from "../text/text";
 
 // designed are the pages that are made by hand. All other paths of the API get the page that follows from the document.
-const designed: Record<string, ComponentType<ItemProps>> = {};
+const designed: Record<string, ComponentType<ItemProps>> = {
+  "/group/{group_id}": lazy(() => import("./group")),
+  "/pxe/install/{install_id}": lazy(() => import("./install")),
+  "/client/{client_id}": lazy(() => import("./client")),
+  "/auth/verify/auth": lazy(() => import("./second-factors")),
+  "/setting-group": lazy(() => import("./settings")),
+  "/log": LogPage,
+  "/log/{log_id}": LogItemPage,
+};
 
 // Place is the page of a path of the API.
 export function Place(): ReactElement {
@@ -21,7 +30,7 @@ export function Place(): ReactElement {
   if (!found) {
     return (
       <section className="page">
-        <Empty title={t("There is no such page.")}><Go to="/">{t("Go to the overview")}</Go></Empty>
+        <Empty isPage title={t("There is no such page.")}><Go to="/">{t("Go to the overview")}</Go></Empty>
       </section>
     );
   }
@@ -31,5 +40,3 @@ export function Place(): ReactElement {
   if (Designed) return <Suspense fallback={<Loading />}><Designed key={path} node={node} path={path} ids={ids} /></Suspense>;
   return found.isItem ? <ItemPage key={path} node={node} path={path} ids={ids} /> : <List key={path} node={node} path={path} ids={ids} />;
 }
-
-void lazy;

@@ -7,6 +7,7 @@ import { TextInput } from "../ui/fields";
 import { Button, ProblemBox } from "../ui/parts";
 import { Logo } from "../shell/layout";
 import { useAddress } from "../shell/state";
+import { useSiteName } from "../shell/theme";
 import { t } from "../text/text";
 
 type Way = "admin" | "client" | "key";
@@ -131,7 +132,7 @@ export function Card({ title, children }: { title: string; children: ReactNode }
   return (
     <main className="sign-in">
       <div className="card">
-        <p className="brand"><Logo /><span>Ironplane</span></p>
+        <p className="brand"><Logo /><span>{useSiteName()}</span></p>
         <h1>{title}</h1>
         {children}
       </div>

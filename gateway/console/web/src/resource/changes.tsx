@@ -11,8 +11,8 @@ export function Changes({ changes }: { changes: { name: string; before?: unknown
         {changes.map((c) => (
           <tr key={c.name}>
             <th scope="row">{labelOf(c.name)}</th>
-            <td className="before"><Value name={c.name} value={c.before} full /></td>
-            <td className="after"><Value name={c.name} value={c.after} full /></td>
+            <td className={c.before === undefined ? undefined : "before"}><Value name={c.name} value={c.before} full /></td>
+            <td className={c.after === undefined ? undefined : "after"}><Value name={c.name} value={c.after} full /></td>
           </tr>
         ))}
       </tbody>

@@ -62,8 +62,7 @@ export function LogDetail({ id }: { id: number }): ReactElement {
   const changes = Object.entries(item.data.changes).map(([name, change]) => ({ name, before: change.before, after: change.after }));
   return (
     <div className="detail">
-      <p className="mute">{item.data.message}</p>
-      {changes.length > 0 && <Changes changes={changes} />}
+      {changes.length > 0 ? <Changes changes={changes} /> : <p className="mute">{item.data.message}</p>}
       <p className="mute">
         {t("Log item")} <Go to={`/log/${id}`}>{id}</Go> · <code>{item.type}</code>
         {item.ip && <> · {t("from")} <code>{item.ip}</code> <Copy text={item.ip} /></>}

@@ -26,7 +26,7 @@ export function useItem({ node, path }: ItemProps, refetchInterval?: (item: Item
 }
 
 // ItemPage is the page of an item, or of a single object.
-export function ItemPage(props: ItemProps & { overview?: (item: Item) => ReactNode; poll?: (item: Item | undefined) => number | false }): ReactElement {
+export function ItemPage(props: ItemProps & { overview?: (item: Item) => ReactNode; poll?: (item: Item | undefined) => number | false; hide?: string[] }): ReactElement {
   const { node, path, ids } = props;
   const [search] = useAddress();
   const answer = useItem(props, props.poll);
@@ -35,7 +35,9 @@ export function ItemPage(props: ItemProps & { overview?: (item: Item) => ReactNo
   if (answer.error && !item) return <section className="page"><ProblemBox error={answer.error} retry={() => void answer.refetch()} /></section>;
   const tabs = [
     { id: "", label: t("Overview") },
-    ...node.children.map((child) => ({ id: child.path.slice((node.itemPath ?? node.path).length + 1), label: child.title })),
+    ...node.children
+      .map((child) => ({ id: child.path.slice((node.itemPath ?? node.path).length + 1), label: child.title }))
+      .filter(({ id }) => !props.hide?.includes(id)),
     ...(node.kind === "collection" && !node.path.includes("{") ? [{ id: "history", label: t("History") }] : []),
   ];
   const tab = tabs.find((x) => x.id === search.tab) ?? tabs[0]!;
@@ -129,17 +131,24 @@ function ItemActions({ node }: { node: Node }): ReactElement {
   );
   return (
     <>
-      {node.itemActions.map((o) => button(o, shortLabel(o, node)))}
+      {node.itemActions.filter((o) => o.guard !== "public").map((o) => button(o, shortLabel(o, node)))}
       {node.edit && button(node.edit, t("Edit"), "edit")}
       {node.remove && button(node.remove, t("Delete"), "trash")}
     </>
   );
 }
 
+// labels are the names of actions whose summaries are too long for a button.
+const labels = (): Record<string, string> => ({
+  createIPEntities: t("Add addresses"), deleteIPEntities: t("Delete addresses"), allocateIPEntities: t("Allocate"), emailClient: t("Send a mail"),
+  deleteClientVerify: t("Remove second factors"), deleteAdminVerify: t("Remove second factors"),
+});
+
 // shortLabel is a summary without what the page says already: "Suspend a client" is "Suspend" on a client's page. A long summary gives
 // way to the last word of the path.
 function shortLabel(o: Operation, node: Node): string {
-  const short = o.summary.split(/[,:]/)[0]!.replace(new RegExp(` (a|an|the) ${node.noun}$`, "i"), "");
+  if (labels()[o.id]) return labels()[o.id]!;
+  const short = o.summary.split(/[,:]/)[0]!.replace(new RegExp(` (of )?(a|an|the) ${node.noun}$`, "i"), "");
   return short.length > 24 ? `${o.path.split("/").at(-1)!.charAt(0).toUpperCase()}${o.path.split("/").at(-1)!.slice(1).replaceAll("-", " ")}` : short;
 }
 

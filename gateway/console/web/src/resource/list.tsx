@@ -6,7 +6,7 @@ import type { Node } from "../api/document";
 import { lacks } from "../api/session";
 import { Button, Empty, Loading, needs, notify, ProblemBox } from "../ui/parts";
 import { Icon } from "../ui/icons";
-import { Go, useAddress, useDocument, useMe } from "../shell/state";
+import { Go, useAddress, useDocument, useMe, type Search } from "../shell/state";
 import { t } from "../text/text";
 import { columnsOf } from "./columns";
 import type { Item } from "./form-value";
@@ -15,18 +15,22 @@ import { labelOf, Value } from "./value";
 
 const Dialogs = lazy(() => import("./dialogs"));
 
-type ListProps = { node: Node; path: string; ids: Record<string, string>; embedded?: boolean };
+// fixed are filters that the page sets. Such a list has neither a toolbar nor a state in the address.
+type ListProps = { node: Node; path: string; ids: Record<string, string>; embedded?: boolean; fixed?: Record<string, string> };
+
+const NONE: Search = {};
 
 // List is the page of a collection. Its filters, order, page, columns and dialog are in the address.
-export function List({ node, path, ids, embedded }: ListProps): ReactElement {
+export function List({ node, path, ids, embedded, fixed }: ListProps): ReactElement {
   const me = useMe();
   const document = useDocument();
-  const [search, change] = useAddress();
+  const [address, change] = useAddress();
+  const search = fixed ? NONE : address;
   const [selected, setSelected] = useState<RowSelectionState>({});
   const parameters = new Set(node.list!.parameters.map((p) => p.name));
   const filters = filtersOf(node);
   const query: Record<string, string | undefined> = { per_page: parameters.has("per_page") ? (search.per_page ?? "50") : undefined };
-  for (const name of ["q", "sort", "cursor", "before", ...filters.map((f) => f.name)]) if (parameters.has(name)) query[name] = search[name];
+  for (const name of ["q", "sort", "cursor", "before", ...filters.map((f) => f.name)]) if (parameters.has(name)) query[name] = fixed?.[name] ?? search[name];
   const list = useQuery({
     queryKey: ["list", path, query],
     queryFn: ({ signal }) => send<Item[]>("get", path, { query, signal }),
@@ -42,11 +46,9 @@ export function List({ node, path, ids, embedded }: ListProps): ReactElement {
   const rows = list.data?.data ?? [];
   const ids_ = Object.keys(selected).filter((id) => selected[id]);
   return (
-    <section className={embedded ? "embedded" : "page"} aria-label={node.title}>
+    <section className={embedded ? "embedded" : "page"}>
       {!embedded && <Head node={node} />}
-      <Toolbar node={node} embedded={embedded}>
-        {embedded && <Actions node={node} />}
-      </Toolbar>
+      {!fixed && <Toolbar node={node} embedded={embedded}>{embedded && <Actions node={node} />}</Toolbar>}
       {ids_.length > 0 && (
         <div className="bulk" role="region" aria-label={t("Selected items")}>
           <strong>{t("{count} selected", { count: ids_.length })}</strong>
@@ -57,7 +59,8 @@ export function List({ node, path, ids, embedded }: ListProps): ReactElement {
       )}
       {list.error && <ProblemBox error={list.error} retry={() => void list.refetch()} />}
       {list.isPending && <Loading />}
-      {list.isSuccess && rows.length === 0 && (
+      {fixed && list.isSuccess && rows.length === 0 && <p className="mute">{t("None.")}</p>}
+      {!fixed && list.isSuccess && rows.length === 0 && (
         isFiltered ? (
           <Empty title={t("Nothing matches.")}>
             <Button onPress={() => change(Object.fromEntries(["q", "cursor", ...filters.map((f) => f.name)].map((n) => [n, undefined])))}>{t("Clear the filters")}</Button>
@@ -69,8 +72,9 @@ export function List({ node, path, ids, embedded }: ListProps): ReactElement {
           </Empty>
         )
       )}
-      {rows.length > 0 && <Table node={node} path={path} rows={rows} selected={selected} setSelected={setSelected} isStale={list.isPlaceholderData} />}
-      {rows.length > 0 && (
+      {rows.length > 0 && <Table node={node} path={path} rows={rows} selected={selected} setSelected={setSelected} isStale={list.isPlaceholderData} isFixed={!!fixed} />}
+      {fixed && list.data?.next && <Go to={path} search={fixed}>{t("Show all")}</Go>}
+      {!fixed && rows.length > 0 && (
         <footer className="pages">
           <span className="mute">{total.data ? t("{count} in all", { count: format(total.data) }) : ""}</span>
           <span>
@@ -80,7 +84,7 @@ export function List({ node, path, ids, embedded }: ListProps): ReactElement {
           </span>
         </footer>
       )}
-      {search.dialog && <Suspense><Dialogs node={node} path={path} ids={ids} /></Suspense>}
+      {!fixed && search.dialog && <Suspense><Dialogs node={node} path={path} ids={ids} /></Suspense>}
     </section>
   );
 }
@@ -143,12 +147,13 @@ type TableProps = {
   selected: RowSelectionState;
   setSelected: (change: RowSelectionState | ((old: RowSelectionState) => RowSelectionState)) => void;
   isStale: boolean;
+  isFixed: boolean;
 };
 
-function Table({ node, path, rows, selected, setSelected, isStale }: TableProps): ReactElement {
+function Table({ node, path, rows, selected, setSelected, isStale, isFixed }: TableProps): ReactElement {
   const document = useDocument();
   const [search, change] = useAddress();
-  const canSelect = (node.edit?.several ?? 0) > 1 || (node.remove?.several ?? 0) > 1;
+  const canSelect = !isFixed && ((node.edit?.several ?? 0) > 1 || (node.remove?.several ?? 0) > 1);
   const columns = useMemo<ColumnDef<Item>[]>(() => {
     const { all, usual } = columnsOf(document, node);
     const shown = search.columns ? all.filter((c) => search.columns!.split(",").includes(c.name)) : all.slice(0, usual);
@@ -192,7 +197,7 @@ function Table({ node, path, rows, selected, setSelected, isStale }: TableProps)
               const label = flexRender(header.column.columnDef.header, header.getContext());
               return (
                 <th key={header.id} aria-sort={order}>
-                  {name ? (
+                  {name && !isFixed ? (
                     <button type="button" onClick={() => change({ sort: order === "ascending" ? `-${name}` : name, cursor: undefined })}>
                       {label}
                       <Icon name={order === "ascending" ? "up" : order ? "down" : "sort"} />

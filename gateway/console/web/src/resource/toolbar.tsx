@@ -20,7 +20,7 @@ export function filtersOf(node: Node): Parameter[] {
 }
 
 // Toolbar has a list's search, filters, columns and download.
-export function Toolbar({ node, embedded, children }: { node: Node; embedded?: boolean; children?: ReactNode }): ReactElement {
+export function Toolbar({ node, embedded, without, children }: { node: Node; embedded?: boolean; without?: string[]; children?: ReactNode }): ReactElement {
   const document = useDocument();
   const [search, change] = useAddress();
   const filters = filtersOf(node);
@@ -50,7 +50,7 @@ export function Toolbar({ node, embedded, children }: { node: Node; embedded?: b
       )}
       <span className="space" />
       {!embedded && <Suspense><SavedFilters path={node.path} /></Suspense>}
-      {all.length > usual && (
+      {all.length > usual && !without?.includes("columns") && (
         <LazyMenu
           className="button quiet" button={t("Columns")} entries={all.map((c) => ({ id: c.name, label: labelOf(c.name) }))} selected={shown}
           onSelect={(names) => names.length > 0 && change({ columns: all.map((c) => c.name).filter((n) => names.includes(n)).join(",") }, true)}

@@ -10,6 +10,7 @@ import { Icon, type IconName } from "../ui/icons";
 import { chooseLanguage, language, languageNames, t } from "../text/text";
 import { Go, useAddress, useDocument, useMe } from "./state";
 import { chooseScheme, scheme } from "./scheme";
+import { useClientTheme, useSiteName } from "./theme";
 
 const Palette = lazy(() => import("./palette"));
 const Keys = lazy(() => import("./keys"));
@@ -91,9 +92,11 @@ export function Layout(): ReactElement {
 function Sidebar(): ReactElement {
   const visible = useVisible();
   const me = useMe();
+  const name = useSiteName();
+  useClientTheme(me.kind === "client");
   return (
     <nav className="sidebar" aria-label={t("Pages")}>
-      <Link to="/" className="brand"><Logo /><span>Ironplane</span></Link>
+      <Link to="/" className="brand"><Logo /><span>{name}</span></Link>
       <div className="entries">
         <Link to="/" className="entry-link" activeOptions={{ exact: true }} activeProps={{ className: "entry-link current" }}>
           <Icon name="home" />{t("Overview")}

@@ -4,7 +4,7 @@ import de from "./de";
 const languages: Record<string, Record<string, string>> = { en: {}, de };
 
 export const language = ((): string => {
-  const chosen = localStorage.getItem("ironplane-language") ?? navigator.language.slice(0, 2);
+  const chosen = localStorage.getItem("ironplane-language") ?? "en";
   return languages[chosen] ? chosen : "en";
 })();
 

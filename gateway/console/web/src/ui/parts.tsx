@@ -126,10 +126,10 @@ export function ProblemBox({ error, retry }: { error: unknown; retry?: () => voi
   );
 }
 
-export function Empty({ title, children }: { title: string; children?: ReactNode }): ReactElement {
+export function Empty({ title, isPage, children }: { title: string; isPage?: boolean; children?: ReactNode }): ReactElement {
   return (
     <div className="empty">
-      <h2>{title}</h2>
+      {isPage ? <h1>{title}</h1> : <h2>{title}</h2>}
       {children}
     </div>
   );
