@@ -69,7 +69,7 @@ func (s *EntityService) Get(ctx context.Context, id int64, options ...CallOption
 	return fetch[Entity](ctx, s.client, operation{"getIPEntity", "GET", "/entity/{entity_id}", same}.request(options, nil, id), nil)
 }
 
-// Update edits an IP entity. It needs network.entities write.
+// Update edits an IP entity. It needs network.entities or a client write.
 func (s *EntityService) Update(ctx context.Context, id int64, body EntityUpdate, options ...CallOption) (*Entity, error) {
 	r, err := operation{"updateIPEntity", "PATCH", "/entity/{entity_id}", same}.request(options, nil, id).withBody(body)
 	return fetch[Entity](ctx, s.client, r, err)

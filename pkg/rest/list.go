@@ -36,6 +36,8 @@ type List[Req, V any] struct {
 	View      string // a SQL view or a table whose rows are of type V
 	Options   ListOptions
 	Hide      Hide
+	// Mask removes from a row what its caller must not see, where Hide is too coarse. nil: nothing.
+	Mask func(context.Context, *V)
 	// Where returns conditions for the rows that the caller may see. nil: all rows.
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
@@ -247,12 +249,10 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 		}
 	}
 	if q.perPage == 0 {
-		return maskRows(l.view.List(ctx, db, selection), h), nil
+		return l.maskRows(ctx, l.view.List(ctx, db, selection), h), nil
 	}
 	selection.Limit = q.perPage + 1 // one more shows whether there is a next page
-	if q.page > 0 {
-		selection.Skip = (q.page - 1) * q.perPage
-	}
+	selection.Skip = max(0, q.page-1) * q.perPage
 	backward := false
 	if q.cursor != nil {
 		backward = q.cursor.Backward
@@ -267,16 +267,14 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 		page = append(page, item)
 	}
 	more := len(page) > q.perPage
-	if more {
-		page = page[:q.perPage]
-	}
+	page = page[:min(len(page), q.perPage)]
 	if backward {
 		slices.Reverse(page)
 	}
 	if links := l.links(q, page, more, backward); links != "" {
 		header.Set("Link", links)
 	}
-	return maskRows(func(yield func(V, error) bool) {
+	return l.maskRows(ctx, func(yield func(V, error) bool) {
 		for i := range page {
 			if !yield(page[i], nil) {
 				return
@@ -338,10 +336,13 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 	return strings.Join(links, ", ")
 }
 
-// maskRows removes hidden members from the rows.
-func maskRows[V any](found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
+// maskRows removes from the rows what the caller must not see.
+func (l List[Req, V]) maskRows(ctx context.Context, found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for item, err := range found {
+			if l.Mask != nil {
+				l.Mask(ctx, &item)
+			}
 			if h != nil {
 				h.mask(reflect.ValueOf(&item).Elem())
 			}

@@ -195,6 +195,7 @@ func (s *Service) ipEntities() []rest.Route {
 		Guard: guard.Has(
 			permission.NetworkEntities,
 		),
+		OwnGuard:  guard.HasOrClient(permission.NetworkEntities),
 		ReadGuard: guard.HasOrClient(permission.NetworkEntities),
 		Scope:     scopeToClient,
 		Table:     "ip_entity",

@@ -73,7 +73,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 		owner.Do("GET", path("/entity/%d", unknown), nil).Want(404)
 	}
 
-	// Fields and all changes are for operators.
+	// Fields and all changes but its nickname are for operators.
 	field := c.Do("POST", "/field", `{"name": "Rack unit", "slug": "unit", "target_type": "entity"}`).Want(200).ID()
 	c.Do("POST", path("/field/%d/value", field), map[string]any{"target_id": own, "value": "12"}).Want(200)
 	if got := c.Do("GET", path("/entity/%d?include=fields", own), nil).Want(200).Text; !strings.Contains(got, `"value":"12"`) {
@@ -83,7 +83,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 	owner.Do("GET", path("/field/%d/value?target_id=%d", field, own), nil).Want(403)
 	for _, id := range []int64{own, others, 999999} {
 		at := path("/entity/%d", id)
-		for _, change := range []string{"PATCH " + at, "DELETE " + at, "POST " + at + "/release", "PATCH " + at + ",1"} {
+		for _, change := range []string{"DELETE " + at, "POST " + at + "/release", "DELETE " + at + ",1"} {
 			method, path, _ := strings.Cut(change, " ")
 			owner.Do(method, path, `{"nickname": "mine"}`).WantDetail(http.StatusForbidden, "The key lacks network.entities write.")
 		}
@@ -102,4 +102,68 @@ func TestEntitiesOfAClient(t *testing.T) {
 	c.Do("PATCH", path("/entity/%d", free), map[string]any{"owner": map[string]any{"id": ids["owner"]}}).Want(200)
 	owner.Do("GET", path("/entity/%d", free), nil).Want(200)
 	as["other"].Do("GET", path("/entity/%d", free), nil).Want(404)
+}
+
+// A client names the IP entities that are assigned to it, and changes nothing else of them.
+func TestClientNamesItsEntities(t *testing.T) {
+	t.Parallel()
+	c := newStand(t)
+	ids, as := c.clients("owner", "other")
+	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	second := c.Do("POST", "/group", `{"name": "Paris"}`).Want(200).ID()
+	entity := func(address string, client string) int64 {
+		owner := map[string]any{"id": ids[client], "server": map[string]any{"id": 4, "name": "srv 4"}}
+		body := map[string]any{"group": group, "address": address, "gateway": "192.0.2.254", "subnet_mask": "255.255.255.0", "owner": owner}
+		return c.Do("POST", "/entity", body).Want(200).ID()
+	}
+	own, more, others := entity("192.0.2.1", "owner"), entity("192.0.2.2", "owner"), entity("192.0.2.3", "other")
+	free := c.Do("POST", "/entity", map[string]any{"group": group, "address": "192.0.2.9"}).Want(200).ID()
+	owner, at := as["owner"], path("/entity/%d", own)
+
+	got := testkit.Decode[network.IPEntity](owner.Do("PATCH", at, `{"nickname": "web 1"}`).Want(200))
+	if got.Name != "web 1" || got.Owner.Server == nil || *got.Owner.Server.Name != "srv 4" {
+		t.Errorf("got %+v, want the name web 1 and the server srv 4", got)
+	}
+	if got := testkit.Decode[network.IPEntity](c.Do("GET", at, nil).Want(200)); got.Name != "web 1" {
+		t.Errorf("an admin reads the name %s, want web 1", got.Name)
+	}
+	whole := owner.Do("GET", at, nil).Want(200).Text // what was read can be sent back with another name
+	owner.Do("PATCH", at, strings.ReplaceAll(whole, "web 1", "web 2")).Want(200)
+	for _, one := range testkit.Decode[[]network.IPEntity](owner.Do("PATCH", path("/entity/%d,%d", own, more), `{"nickname": "pair"}`).Want(200)) {
+		if one.Name != "pair" {
+			t.Errorf("got the name %s, want pair", one.Name)
+		}
+	}
+	owner.Do("PATCH", at, `{"nickname": null}`).Want(200)
+
+	for body, member := range map[string]string{
+		path(`{"group": %d}`, second):                      "group",
+		`{"group": 99999}`:                                 "group",
+		`{"billing_id": "mine"}`:                           "billing_id",
+		`{"vlan": 7, "nickname": "x"}`:                     "vlan",
+		`{"full_ip": "192.0.2.77"}`:                        "v4.address",
+		`{"address": "192.0.2.3"}`:                         "v4.address",
+		`{"v4": {"gateway": "192.0.2.253"}}`:               "v4.gateway",
+		`{"subnet_mask": "255.255.0.0"}`:               "v4.subnet_mask",
+		`{"v6_address": "2001:db8::1"}`:                    "v6.address",
+		path(`{"owner": {"id": %d}}`, ids["other"]):        "owner.id",
+		`{"owner": null}`:                                  "owner.id",
+		`{"owner": {"server": {"name": "mine"}}}`:          "owner.server.name",
+		`{"owner": {"server": {"id": 5, "name": "mine"}}}`: "owner.server.id",
+		`{"status": "available"}`:                          "status",
+		`{"note": "mine"}`:                                 "note",
+	} {
+		want := fmt.Sprintf("A client can change only the nickname of its IP entities, not %s of IP entity %d.", member, own)
+		owner.Do("PATCH", at, body).WantDetail(http.StatusForbidden, want)
+	}
+	for _, foreign := range []int64{others, free, 999999} {
+		owner.Do("PATCH", path("/entity/%d", foreign), `{"nickname": "mine"}`).Want(404)
+		owner.Do("PATCH", path("/entity/%d,%d", own, foreign), `{"nickname": "mine"}`).Want(404)
+		owner.Do("PATCH", path("/entity/%d,%d", foreign, own), `{"vlan": 1}`).Want(404)
+	}
+	owner.Do("POST", "/entity", path("id,nickname\n%d,mine\n", own), "Content-Type", "text/csv").
+		WantDetail(http.StatusForbidden, "The key lacks network.entities write.")
+	if got := testkit.Decode[network.IPEntity](c.Do("GET", at, nil).Want(200)); got.Nickname != nil || got.Owner.ID != ids["owner"] {
+		t.Errorf("got %+v, want the entity without a nickname, and with its owner", got)
+	}
 }

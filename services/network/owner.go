@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/schema"
 )
 
 // scopeToClient limits a client to the entities that are assigned to it.
@@ -19,6 +21,26 @@ func scopeToClient(ctx context.Context) []pg.Condition {
 		return nil
 	}
 	return []pg.Condition{{SQL: "owner_id = $1 AND NOT owner_missing", Args: []any{client}}}
+}
+
+// checkByClient returns a 403 for a client that changes more of its IP entity than the nickname. It names the first such member.
+func (b *ipEntityBody) checkByClient(ctx context.Context, id int64, before *ipEntityBody) error {
+	if principal.FromContext(ctx).Client() == 0 {
+		return nil
+	}
+	is, was := reflect.ValueOf(b).Elem(), reflect.ValueOf(before).Elem()
+	for _, m := range schema.Describe(is.Type()).Leaves() {
+		isStored := m.Column != "" && m.Pointer != "/nickname"
+		if isStored && !reflect.DeepEqual(is.FieldByIndex(m.Index).Interface(), was.FieldByIndex(m.Index).Interface()) {
+			return problem.New(
+				problem.Forbidden,
+				"A client can change only the nickname of its IP entities, not %s of IP entity %d.",
+				m.Dotted(),
+				id,
+			)
+		}
+	}
+	return nil
 }
 
 // describeAssignments says which entities are assigned to a client, which then cannot be deleted. It is empty if none are.

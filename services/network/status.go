@@ -26,6 +26,8 @@ const (
 func (s *Service) checkEntity(ctx context.Context, tx *pg.Tx, id int64, before, b *ipEntityBody) error {
 	if before == nil {
 		before = &ipEntityBody{Status: available}
+	} else if err := b.checkByClient(ctx, id, before); err != nil {
+		return err
 	}
 	b.before = before
 	check := b.checkUnassigned

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/settings"
@@ -17,25 +18,37 @@ import (
 
 func (s *Service) emailMessageRoutes() []rest.Route {
 	const one = "/email/message/{message_id}"
-	has := guard.Has(permission.SystemEmails)
+	has, orOwn := guard.Has(permission.SystemEmails), guard.HasOrClient(permission.SystemEmails)
+	hide := rest.Hide{From: isClient, Members: []string{"error", "attempts"}}
 	view := pg.NewView[mail.EmailMessage]("email_message")
 	return []rest.Route{
 		rest.List[rest.None, mail.EmailMessage]{
 			Path:      "/email/message",
-			Guard:     has,
+			Guard:     orOwn,
 			Extension: true,
 			Name:      "listEmailMessages",
 			Summary:   "List mails",
+			Doc:       "A client sees the mails to itself, without error and attempts.",
 			View:      "email_message",
+			Hide:      hide,
+			Where:     func(ctx context.Context, _ rest.None) ([]pg.Condition, error) { return ownMails(ctx), nil },
 			Options: rest.ListOptions{
 				Sorts:   map[string]string{"created_at": "created_at"},
 				Filters: map[string]string{"status": "status", "template": "template", "email": "lower(to_email)"},
 			},
 		},
-		rest.Read[rest.Item, mail.EmailMessage]{Path: one, Guard: has, Extension: true, Name: "getEmailMessage", Summary: "View a mail",
+		rest.Read[rest.Item, mail.EmailMessage]{
+			Path:      one,
+			Guard:     orOwn,
+			Extension: true,
+			Name:      "getEmailMessage",
+			Summary:   "View a mail",
+			Doc:       "A client sees the mails to itself, without error and attempts.",
+			Hide:      hide,
 			Do: func(ctx context.Context, req rest.Item) (mail.EmailMessage, error) {
-				return view.Get(ctx, s.db, req.ID)
-			}},
+				return view.Get(ctx, s.db, req.ID, ownMails(ctx)...)
+			},
+		},
 		rest.Mutation[rest.Item, mail.EmailMessage]{
 			Method:    http.MethodPost,
 			Path:      one + "/send",
@@ -51,6 +64,17 @@ func (s *Service) emailMessageRoutes() []rest.Route {
 			},
 		},
 	}
+}
+
+// isClient reports whether the caller is a client.
+func isClient(ctx context.Context) bool { return principal.FromContext(ctx).Client() != 0 }
+
+// ownMails returns the condition for the mails that the caller sees: a client sees those to itself.
+func ownMails(ctx context.Context) []pg.Condition {
+	if !isClient(ctx) {
+		return nil
+	}
+	return []pg.Condition{{SQL: "account = $1", Args: []any{principal.FromContext(ctx).Principal.Owner.URL()}}}
 }
 
 // findTemplate returns the template of this name, with or without .tpl.

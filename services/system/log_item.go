@@ -58,11 +58,15 @@ func (s *Service) logRoutes() []rest.Route {
 	return []rest.Route{
 		rest.List[logQuery, LogItem]{
 			Path:    "/log",
-			Guard:   guard.Has(permission.SystemLogs),
+			Guard:   guard.HasOrClient(permission.SystemLogs),
 			Name:    "listLogItems",
 			Summary: "List log items",
+			Doc:     ownLogDoc,
 			View:    "log_view",
 			Where:   filterLog,
+			Mask: func(ctx context.Context, item *LogItem) {
+				maskLogItem(ctx, item)
+			},
 			Options: rest.ListOptions{
 				Search:  searchLog,
 				Default: "-created_at",
@@ -72,17 +76,25 @@ func (s *Service) logRoutes() []rest.Route {
 		},
 		rest.Read[rest.Item, ViewedLogItem]{
 			Path:    "/log/{log_id}",
-			Guard:   guard.Has(permission.SystemLogs),
+			Guard:   guard.HasOrClient(permission.SystemLogs),
 			Name:    "getLogItem",
 			Summary: "View a log item",
+			Doc:     ownLogDoc,
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
-				item, err := view.Get(ctx, s.db, req.ID)
+				item, err := view.Get(ctx, s.db, req.ID, ownLogItems(ctx)...)
+				if err != nil {
+					return item, err
+				}
+				if showsChanges := maskLogItem(ctx, &item.LogItem); !showsChanges {
+					item.Data.Changes = audit.Changes{}
+				}
+				item.Data.Description = item.Desc
 				user := ""
 				if item.User != nil {
 					user = item.User.Name
 				}
 				item.Data.Message = audit.Message(item.Data.Description, user, item.IP, item.Data.Changes)
-				return item, err
+				return item, nil
 			},
 		},
 	}
@@ -91,6 +103,9 @@ func (s *Service) logRoutes() []rest.Route {
 // searchLog returns the sources of the items about a target, or about targets of a type. Each has an index in the order of time. A
 // search among the items of a type uses the index of the search instead.
 func searchLog(ctx context.Context, asked url.Values) []pg.Source {
+	if isClient(ctx) {
+		return findOwnLog(ctx, asked)
+	}
 	found := rest.SearchIn("search")(ctx, asked)
 	targetType := strings.ReplaceAll(asked.Get("target_type"), ".", "/")
 	if targetType == "" {

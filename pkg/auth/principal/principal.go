@@ -53,6 +53,9 @@ type Principal struct {
 	SignedIn time.Time `json:"signed_in,omitzero"`
 }
 
+// ByActor stands in the name of an acting session's principal between the names of the account and of the one that acts for it.
+const ByActor = ", by "
+
 // Holds reports whether the principal holds a permission with this access.
 func (p *Principal) Holds(wanted permission.Permission, a permission.Access) bool {
 	return p != nil && p.Grants.Holds(Grant(wanted, a))

@@ -16,17 +16,32 @@ func Describe(e *events.Event, changed Changes) string {
 	if e.Type == "request.refused" {
 		return fmt.Sprintf("%s %s refused.", formatValue(changed["method"].After), formatValue(changed["route"].After))
 	}
-	subject := strings.ReplaceAll(e.Kind, ".", " ")
-	if len(e.Targets) > 0 {
-		subject = strings.TrimSpace(targetNoun(e.Targets[0]) + " " + e.Targets[0].Name)
-		if more := len(e.Targets) - 1; more > 0 {
+	text := describeTargets(e.Kind, string(e.Action), NewTargets(e.Targets))
+	if e.Part != "" {
+		text = e.Part + " of " + text
+	}
+	return capitalize(text)
+}
+
+// DescribeTargets returns a sentence about a change of this type that names only these targets.
+func DescribeTargets(eventType string, targets Targets) string {
+	kind, action := eventType, ""
+	if i := strings.LastIndex(eventType, "."); i >= 0 {
+		kind, action = eventType[:i], eventType[i+1:]
+	}
+	return capitalize(describeTargets(kind, action, targets))
+}
+
+// describeTargets names the first target, or the kind if there is none, and counts the others.
+func describeTargets(kind, action string, targets Targets) string {
+	subject := strings.ReplaceAll(kind, ".", " ")
+	if len(targets) > 0 {
+		subject = strings.TrimSpace(targets[0].Singular + " " + targets[0].Name)
+		if more := len(targets) - 1; more > 0 {
 			subject += fmt.Sprintf(" and %d more", more)
 		}
 	}
-	if e.Part != "" {
-		subject = e.Part + " of " + subject
-	}
-	return capitalize(subject+" "+string(e.Action)) + "."
+	return subject + " " + action + "."
 }
 
 // targetNoun returns the noun that the target's service uses for it. Older versions of services sent none, so then it is
