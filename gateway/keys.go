@@ -114,7 +114,6 @@ func newKeys(entries *keycache.Store, peers mesh.Peers, m *metrics) *keys {
 		entries: entries, peers: peers, origins: origins, metrics: m,
 		cache: otter.Must(&otter.Options[[32]byte, *resolvedKey]{
 			MaximumSize: maxCachedKeys,
-			// A longer life than maxDecisionAge, to tell which keys are known.
 			// For longer than maxDecisionAge, to know which keys are known.
 			ExpiryCalculator: otter.ExpiryWriting[[32]byte, *resolvedKey](keycache.MaxAge),
 		}),
@@ -268,6 +267,7 @@ func (k *keys) resolve(ctx context.Context, hash [32]byte, s keyStatus) (*resolv
 		Acting:   key.Actor.ID != 0,
 		SignedIn: key.SignedIn,
 	}
+	holder := owner // the account that has the key, or the key that an acting session was made with
 	if p.Acting && key.Actor != key.Owner {
 		actor, actorAsOf, err := readEntry[keycache.Owner](ctx, k, ownerServices[string(key.Actor.Type)], keycache.OwnerName(key.Actor), known)
 		if err != nil {
@@ -279,18 +279,28 @@ func (k *keys) resolve(ctx context.Context, hash [32]byte, s keyStatus) (*resolv
 		if !actor.Active || !mayAct(key.Actor, actor, owner) {
 			return &resolvedKey{asOf: asOf}, nil
 		}
-		p.Name += ", by " + actor.Name
+		p.Name += principal.ByActor + actor.Name
+		holder = actor
+	}
+	if key.Maker != 0 && !belongsTo(holder, key.Maker) {
+		return &resolvedKey{asOf: asOf}, nil
 	}
 	return &resolvedKey{principal: p, expires: key.Expires, networks: key.Networks, asOf: asOf}, nil
 }
 
-// mayAct reports whether an account may still act for another one: a client for clients below it, any other account with the
-// permission users.clients.
+// mayAct reports whether an account may still act for another one: a client for clients below it, an integration for its own
+// clients, any other account with the permission users.clients.
 func mayAct(id principal.Owner, actor, owner keycache.Owner) bool {
 	if id.Type == principal.Client {
 		return slices.Contains(owner.Above, id.ID)
 	}
-	return actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write))
+	isAllowed := actor.Grants.Holds(principal.Grant(permission.UsersClients, permission.Write))
+	return isAllowed && (id.Type != principal.Integration || belongsTo(owner, id.ID))
+}
+
+// belongsTo reports whether a client belongs to an integration. An earlier version of the clients service does not say.
+func belongsTo(client keycache.Owner, integration int64) bool {
+	return client.Integration == nil || *client.Integration == integration
 }
 
 // isSessionEnded reports whether the owner's credentials changed after the key's session began. It concerns sessions that began

@@ -76,7 +76,7 @@ type Service struct {
 
 // New returns the service. Its schema must be migrated.
 func New(d service.Deps) *Service {
-	return &Service{
+	s := &Service{
 		db:             d.DB,
 		entries:        d.Entries,
 		hasher:         account.NewHasher(d.Tuning.PasswordMemory),
@@ -86,15 +86,6 @@ func New(d service.Deps) *Service {
 		systemOutbox:   d.Outboxes["system"],
 		identityOutbox: d.Outboxes["identity"],
 		serverCounts:   newServerCounts(d.DB, d.Peers),
-		integrations: &events.Refs{
-			Owner:     "system",
-			Type:      string(principal.Integration),
-			DB:        d.DB,
-			Peers:     d.Peers,
-			Clear:     clearIntegration,
-			FindUsage: describeUse,
-			Detach:    detachClients,
-		},
 		leases: &events.Leases{
 			DB:    d.DB,
 			Peers: d.Peers,
@@ -104,6 +95,16 @@ func New(d service.Deps) *Service {
 			Users: []string{"network", "pxe"},
 		},
 	}
+	s.integrations = &events.Refs{
+		Owner:     "system",
+		Type:      string(principal.Integration),
+		DB:        d.DB,
+		Peers:     d.Peers,
+		Clear:     s.clearIntegration,
+		FindUsage: describeUse,
+		Detach:    s.detachClients,
+	}
+	return s
 }
 
 // Routes returns the service's routes.

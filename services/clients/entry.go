@@ -19,9 +19,10 @@ func (s *Service) entryRoute() rest.Route {
 		Do: func(ctx context.Context, req rest.Item) (keycache.Owner, error) {
 			return keycache.Fill(ctx, s.entries, entryName(req.ID), func(ctx context.Context) (owner keycache.Owner, err error) {
 				err = s.db.QueryRow(ctx, `
-					SELECT NOT suspended, c.name, credentials, credentials_key, ARRAY(SELECT ancestor FROM client_reach WHERE descendant = c.id)
+					SELECT NOT suspended, c.name, credentials, credentials_key, ARRAY(SELECT ancestor FROM client_reach WHERE descendant = c.id),
+						coalesce(c.integration_id, 0)
 					FROM client c JOIN client_view v ON v.id = c.id WHERE c.id = $1`, req.ID).
-					Scan(&owner.Active, &owner.Name, &owner.Credentials, &owner.Kept, &owner.Above)
+					Scan(&owner.Active, &owner.Name, &owner.Credentials, &owner.Kept, &owner.Above, &owner.Integration)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return keycache.Owner{}, nil
 				}

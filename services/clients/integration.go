@@ -51,9 +51,9 @@ func describeUse(ctx context.Context, q pg.Querier, integration int64) (has stri
 }
 
 // clearIntegration removes a deleted integration, and the billing ids, from all its clients.
-func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) error {
+func (s *Service) clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) error {
 	for {
-		if detached, err := detachClients(ctx, tx, id, name); err != nil || detached == 0 {
+		if detached, err := s.detachClients(ctx, tx, id, name); err != nil || detached == 0 {
 			return err
 		}
 	}
@@ -63,7 +63,7 @@ func clearIntegration(ctx context.Context, tx *pg.Tx, id int64, name string) err
 const detachBatch = 100
 
 // detachClients removes an integration, and the billing ids, from some of its clients. It returns how many.
-func detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detached int64, err error) {
+func (s *Service) detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detached int64, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH had AS (SELECT id, billing_id FROM client WHERE integration_id = $1 ORDER BY id LIMIT $2 FOR UPDATE)
 		UPDATE client c SET integration_id = NULL, billing_id = NULL, version = version + 1 FROM had WHERE c.id = had.id
@@ -73,8 +73,10 @@ func detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detac
 	}
 	var target pg.Target
 	var billing *int64
+	var entries []string
 	tag, err := pgx.ForEachRow(rows, []any{&target.ID, &target.Name, &target.Version, &billing}, func() error {
 		target.Type, target.Noun = "client", "client"
+		entries = append(entries, entryName(target.ID))
 		before := map[string]any{"integration": rest.Ref{ID: id, Name: name}}
 		if billing != nil {
 			before["billing_id"] = *billing
@@ -82,5 +84,8 @@ func detachClients(ctx context.Context, tx *pg.Tx, id int64, name string) (detac
 		tx.Record(pg.Record{Kind: "client", Action: pg.Edited, Targets: []pg.Target{target}, Before: before, After: struct{}{}})
 		return nil
 	})
+	if len(entries) > 0 {
+		tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entries...) })
+	}
 	return tag.RowsAffected(), err
 }

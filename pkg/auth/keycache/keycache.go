@@ -48,6 +48,9 @@ type Key struct {
 	// credentials at that time.
 	SignedIn    time.Time `json:"signed_in,omitzero"`
 	Credentials int64     `json:"credentials,omitempty"`
+	// Maker is the integration that made the key for its client, or the key that a session was made with. The key is valid only
+	// while that client belongs to the integration. 0: somebody else made it.
+	Maker int64 `json:"maker,omitempty"`
 	// Networks are the networks from which the key can be used; none means all.
 	Networks []netip.Prefix `json:"networks,omitempty"`
 }
@@ -64,6 +67,8 @@ type Owner struct {
 	// sessions, only that key's goes on.
 	Credentials int64 `json:"credentials,omitempty"`
 	Kept        int64 `json:"kept,omitempty"`
+	// Integration is the one that a client belongs to, or 0. nil: a clients service of an earlier version does not say.
+	Integration *int64 `json:"integration,omitempty"`
 	// Above are the clients that reach this one by sub links. Only they can act for it.
 	Above []int64 `json:"above,omitempty"`
 }

@@ -36,6 +36,15 @@ func BoundNames(b Bound) *[]string {
 	return &names
 }
 
+// MakerOf returns the integration on which a key depends that the caller makes for owner: the calling integration, if owner is its
+// client, or the one that the calling key depends on. nil: none.
+func (c Caller) MakerOf(owner principal.Owner) *int64 {
+	if c.Owner.Type == principal.Integration && owner.Type == principal.Client {
+		return &c.Owner.ID
+	}
+	return c.Maker
+}
+
 // NarrowBound returns the bound of a key that the caller creates or edits for owner. It is at most before, and at most the calling
 // key's own bound. addsKey says that the account gets a key, or a key's value, that it did not have. The caller knows such a key,
 // and could use it after the account is granted more, so it is also limited to what the caller holds now.

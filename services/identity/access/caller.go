@@ -28,6 +28,7 @@ type Caller struct {
 	Networks        []string        // that the key may be used from; none: all
 	SessionNetworks []string        // that its sessions may be used from; none: as Networks
 	Latest          *time.Time      // when keys that it creates have to expire; nil: never
+	Maker           *int64          // the integration that made the key for its client; nil: somebody else made it
 }
 
 // Allow checks that the calling key is still valid. Each change of accounts and keys begins with it.
@@ -63,10 +64,12 @@ func ReadCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
 	var boundNames *[]string
 	var isLogin bool
 	err := tx.QueryRow(ctx, `
-		SELECT k.expires_at, k.bound, a.permissions, k.kind = 'login', k.allowed_cidrs, k.session_cidrs FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
+		SELECT k.expires_at, k.bound, a.permissions, k.kind = 'login', k.allowed_cidrs, k.session_cidrs, k.maker_id FROM api_key k LEFT JOIN admin a ON a.id = k.admin_id
 		WHERE k.id = $1 AND k.owner_type = $2 AND k.owner_id = $3 AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
 			AND a.disabled IS NOT TRUE`,
-		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(&c.KeyExpires, &boundNames, &permissions, &isLogin, &c.Networks, &c.SessionNetworks)
+		found.KeyID, found.Owner.Type, found.Owner.ID).Scan(
+		&c.KeyExpires, &boundNames, &permissions, &isLogin, &c.Networks, &c.SessionNetworks, &c.Maker,
+	)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Caller{}, apikey.Invalid()
 	}

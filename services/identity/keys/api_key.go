@@ -86,6 +86,7 @@ type Body struct {
 	Hash      []byte              `db:"hash"`
 	Imported  bool                `db:"imported"`
 	Bound     *[]string           `db:"bound"`
+	Maker     *int64              `db:"maker_id"`
 }
 
 // Account returns the key's owner.

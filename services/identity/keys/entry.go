@@ -56,11 +56,11 @@ func (s *Service) readEntry(ctx context.Context, hash string) (keycache.Key, err
 	var signedIn *time.Time
 	err = s.DB.QueryRow(ctx, `
 		SELECT k.id, owner_type, owner_id, least(expires_at, until), bound, actor_type, coalesce(actor_id, 0), CASE kind WHEN 'login' THEN created_at END, coalesce(credentials, 0),
-			(SELECT allowed_cidrs FROM api_key_view v WHERE v.id = k.id)
+			(SELECT allowed_cidrs FROM api_key_view v WHERE v.id = k.id), coalesce(maker_id, 0)
 		FROM (SELECT id, NULL::timestamptz AS until FROM api_key WHERE hash = $1 UNION ALL SELECT key_id, until FROM session_value WHERE hash = $1) value JOIN api_key k USING (id)`, raw).
 		Scan(
 			&key.ID, &key.Owner.Type, &key.Owner.ID, &key.Expires, &boundNames,
-			&actorType, &key.Actor.ID, &signedIn, &key.Credentials, &networks,
+			&actorType, &key.Actor.ID, &signedIn, &key.Credentials, &networks, &key.Maker,
 		)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keycache.Key{}, nil

@@ -80,7 +80,7 @@ func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *B
 	); err != nil {
 		return err
 	}
-	b.Bound = access.BoundNames(c.NarrowBound(nil, b.Account(), true))
+	b.Bound, b.Maker = access.BoundNames(c.NarrowBound(nil, b.Account(), true)), c.MakerOf(b.Account())
 	if b.Key.IsZero() {
 		b.Key = apikey.New()
 	} else {
@@ -107,6 +107,9 @@ func (s *Service) checkEdited(ctx context.Context, tx *pg.Tx, c access.Caller, i
 		}
 	}
 	addsKey := moved || !b.Key.IsZero() // the account gets a key that it did not have
+	if addsKey {
+		b.Maker = c.MakerOf(b.Account())
+	}
 	if addsKey || !sameTime(b.ExpiresAt, before.ExpiresAt) {
 		if err := checkExpiry(c, b.ExpiresAt); err != nil {
 			return err

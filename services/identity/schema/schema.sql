@@ -65,6 +65,7 @@ CREATE TABLE api_key (
 	warned_for timestamp with time zone,
 	agent text NOT NULL DEFAULT '',
 	session_cidrs text[] NOT NULL DEFAULT '{}'[],
+	maker_id bigint,
 	CONSTRAINT api_key_pkey PRIMARY KEY (id),
 	CONSTRAINT api_key_actor_type_check CHECK (actor_type = ANY (ARRAY['admin', 'client', 'integration'])),
 	CONSTRAINT api_key_check CHECK ((kind = 'lasting') = (ip IS NULL) AND (kind = 'acting') = (actor_id IS NOT NULL) AND (actor_type IS NULL) = (actor_id IS NULL)),
@@ -346,6 +347,7 @@ CREATE TABLE verify_method (
 --	allowed_cidrs text[]
 --	created_at timestamp with time zone
 --	session_cidrs text[]
+--	maker_id bigint
 
 -- VIEW authenticator_view: schema/views/authenticator_view.sql
 --	id bigint

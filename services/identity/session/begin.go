@@ -64,8 +64,9 @@ func (s *Service) begin(ctx context.Context, tx *pg.Tx, o Options) (key keys.API
 	err = tx.QueryRow(
 		ctx,
 		`
-		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, allowed_cidrs, expires_at)
+		INSERT INTO api_key (name, owner_type, owner_id, hash, kind, bound, made_with, actor_type, actor_id, ip, agent, credentials, allowed_cidrs, maker_id, expires_at)
 		VALUES (@name, @owner_type, @owner_id, @hash, @kind, @bound, @made_with, @actor_type, @actor_id, @ip, @agent, @credentials, @allowed_cidrs,
+			(SELECT maker_id FROM api_key WHERE id = @made_with),
 			least(now() + @ttl, @latest::timestamptz))
 		RETURNING id`,
 		pgx.StrictNamedArgs{
