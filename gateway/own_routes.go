@@ -16,6 +16,7 @@ import (
 
 	"github.com/ironplane/ironplane/gateway/console"
 	"github.com/ironplane/ironplane/gateway/cookie"
+	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
 	"github.com/ironplane/ironplane/pkg/settings"
@@ -124,7 +125,7 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// document merges the API documents of all services.
+// document merges the API documents of all services. With a key, it has the operations that the key may use.
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	merged := &openapi.Document{}
 	for _, service := range slices.Sorted(maps.Keys(g.upstreams)) {
@@ -140,5 +141,9 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache")
+	if caller := principal.FromContext(r.Context()).Principal; caller != nil {
+		w.Header().Set("Cache-Control", "no-store")
+		keepUsable(merged, caller)
+	}
 	_ = json.NewEncoder(w).Encode(merged) // an error means that the caller left
 }

@@ -150,7 +150,7 @@ func (r *Collection[V, B]) declareDelete() Route {
 	return Mutation[deleteItems, Message]{
 		Method:    http.MethodDelete,
 		Path:      r.itemPath(),
-		Guard:     r.Guard,
+		Guard:     r.guard(r.DeleteGuard),
 		Name:      "delete" + noun.Camel(r.Noun),
 		Summary:   "Delete " + noun.WithArticle(r.Noun),
 		Extension: r.isExtension(Deleting),

@@ -253,9 +253,8 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 	}
 	selection.Limit = q.perPage + 1 // one more shows whether there is a next page
 	selection.Skip = max(0, q.page-1) * q.perPage
-	backward := false
+	backward := q.cursor != nil && q.cursor.Backward
 	if q.cursor != nil {
-		backward = q.cursor.Backward
 		selection.After = &listing.Position{Value: q.cursor.value, ID: q.cursor.ID}
 		selection.Desc = q.desc != backward
 	}

@@ -106,6 +106,7 @@ func (s *Service) clientRoutes() []rest.Route {
 		Retry:        rest.RetryRefused,
 		EditExample:  `{"first": "Benjamin", "billing": {"id": 7}}`,
 		Guard:        holdersAndClients,
+		DeleteGuard:  guard.Has(permission.UsersClients),
 		Table:        "client",
 		View:         "client_view",
 		Without:      rest.Listing | rest.Viewing,
@@ -349,9 +350,6 @@ func (b *clientBody) checkUnique(ctx context.Context, tx *pg.Tx, id int64) error
 
 // acquireLeases gets the deletion leases for clients. Services that still use one of the clients refuse.
 func (s *Service) acquireLeases(ctx context.Context, tx *pg.Tx, clients []ViewedClient) error {
-	if callingClient(ctx) != 0 {
-		return problem.New(problem.Forbidden, "A client cannot delete accounts.")
-	}
 	var ids []int64
 	for _, c := range clients {
 		if id, isIntegration := callingIntegration(ctx); isIntegration && (c.Integration == nil || c.Integration.ID != id) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -43,7 +45,7 @@ func (s *Service) emailRoutes() []rest.Route {
 		rest.Mutation[emailRequest, []EmailResult]{
 			Method:  http.MethodPost,
 			Path:    "/client/{client_id}/email",
-			Guard:   holdersAndClients,
+			Guard:   guard.HasOrReseller(permission.UsersClients),
 			Name:    "emailClient",
 			Summary: "Send a client a mail",
 			Doc:     "A client can send `client-account-created` to accounts that it has created. An integration can send mails to its own clients.",

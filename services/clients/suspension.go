@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -24,7 +26,7 @@ func (s *Service) suspensionRoutes() []rest.Route {
 		return rest.Mutation[rest.Item, ViewedClient]{
 			Method:    http.MethodPost,
 			Path:      "/client/{client_id}/" + verb,
-			Guard:     holdersAndClients,
+			Guard:     guard.HasOrReseller(permission.UsersClients),
 			Name:      verb + "Client",
 			Summary:   summary,
 			Extension: true,

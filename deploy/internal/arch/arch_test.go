@@ -65,7 +65,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/postgres/table", "pkg/postgres/pg pkg/postgres/statement pkg/seal pkg/secret"},
 	{"pkg/problem", "pkg/auth/principal"},
 	{"pkg/remote", "pkg/problem pkg/secret"},
-	{"pkg/rest/apidoc", `pkg/auth/guard pkg/problem pkg/rest/body pkg/rest/noun pkg/rest/openapi pkg/rest/route pkg/schema
+	{"pkg/rest/apidoc", `pkg/auth/guard pkg/auth/permission pkg/problem pkg/rest/body pkg/rest/noun pkg/rest/openapi pkg/rest/route pkg/schema
 		pkg/secret`},
 	{"pkg/rest/body", "pkg/postgres/pgerror pkg/problem pkg/rest/openapi pkg/schema pkg/secret"},
 	{"pkg/rest/noun", ""},

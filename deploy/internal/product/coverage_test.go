@@ -314,7 +314,7 @@ func (w *walk) withoutPermission(o rest.Operation, unprivileged *testkit.Client,
 	w.t.Helper()
 	switch {
 	case o.Guard == guard.Public:
-	case strings.HasSuffix(o.Guard.String(), " or a client") && client:
+	case (strings.HasSuffix(o.Guard.String(), " or a client") || guard.IsForResellers(o.Guard)) && client:
 		want := http.StatusNotFound
 		if !strings.Contains(o.Path, "{") {
 			want = map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusForbidden}[o.Method]

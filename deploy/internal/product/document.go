@@ -43,9 +43,11 @@ func Policy() string {
 	var b strings.Builder
 	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
 		"A key belongs to an admin, a client or an integration. Admins and integrations hold permissions, clients hold none. An operation\n" +
-		"for any key shows and changes what belongs to the key's owner. It does more for a caller with the permission of the item's owner.\n" +
+		"for each admin shows and changes what belongs to the key's owner. It does more for a caller with the permission of the item's owner.\n" +
 		"An item that a caller may not know of is a 404.\n\n" +
-		"| Operation | no key | any key | own record | permission |\n|---|---|---|---|---|\n")
+		"A client uses what has *yes* for its own items, and a reseller for its sub clients, too. Integrations and admins need the permission.\n" +
+		"*own* is the own record, without the permission. `GET /-/openapi.json` with a key has only the operations that the key may use.\n\n" +
+		"| Operation | no key | client | reseller | integration | admin | permission |\n|---|---|---|---|---|---|---|\n")
 	for _, service := range Services {
 		for _, o := range rest.Operations(routes()[service.Name]) {
 			if !guard.IsInternal(o.Guard) {
@@ -120,20 +122,44 @@ func policyRow(o rest.Operation) []string {
 	if o.Method == http.MethodGet {
 		access = permission.Read
 	}
-	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
-	row := slices.Repeat([]string{" "}, 4)
-	switch {
-	case o.Guard == guard.Public:
-		row[0], row[1] = " yes ", " yes "
-	case strings.HasPrefix(permission, "any key, or none "):
-		row[0], row[1] = strings.TrimPrefix(permission, "any key, or none")+" ", " yes "
-	case o.Guard == guard.AnyKey, o.Guard == guard.EveryKey:
-		row[1] = " yes "
-	default:
-		row[3] = fmt.Sprintf(" %s %s ", permission, access)
+	may := guard.CallersOf(o.Guard, access)
+	cells := []string{mark(may.Anybody), mark(may.Clients && !guard.IsForResellers(o.Guard)), mark(may.Clients)}
+	if may.Anybody {
+		condition, _ := strings.CutPrefix(o.Guard.String(), "any key, or none ")
+		if condition != o.Guard.String() {
+			cells[0] = condition
+		}
 	}
-	if self {
-		row[2] = " yes "
+	for _, kind := range []principal.OwnerType{principal.Integration, principal.Admin} {
+		switch {
+		case may.Keys:
+			cells = append(cells, "yes")
+		case slices.Contains(may.Own, kind) && may.Permissions != nil:
+			cells = append(cells, "own, or permission")
+		case may.Permissions != nil, may.Every:
+			cells = append(cells, "permission")
+		default:
+			cells = append(cells, "")
+		}
 	}
-	return row
+	needed := strings.Join(may.Permissions, ", ")
+	if may.Every {
+		needed = "all"
+	}
+	cells = append(cells, needed)
+	for i, cell := range cells {
+		cells[i] = " " + cell + " "
+		if cell == "" {
+			cells[i] = " "
+		}
+	}
+	return cells
+}
+
+// mark returns the cell of a caller that may use an operation, or may not.
+func mark(may bool) string {
+	if may {
+		return "yes"
+	}
+	return ""
 }

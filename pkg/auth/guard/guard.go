@@ -135,6 +135,19 @@ func (g hasOrClient) Check(c *principal.Call, a permission.Access, id int64) err
 	return g.has.Check(c, a, id)
 }
 
+// HasOrReseller is HasOrClient for a route that only does something to accounts below a client. Each client can have some.
+func HasOrReseller(p permission.Permission) Guard { return hasOrReseller{hasOrClient{has(p)}} }
+
+type hasOrReseller struct{ hasOrClient }
+
+func (g hasOrReseller) String() string { return g.has.String() + " or a reseller" }
+
+// IsForResellers reports whether a guard admits clients only for accounts below them.
+func IsForResellers(g Guard) bool {
+	_, ok := g.(hasOrReseller)
+	return ok
+}
+
 // HasOrSelf admits callers that hold the permission, and an account of this type to its own item.
 func HasOrSelf(p permission.Permission, t principal.OwnerType) Guard { return hasOrSelf{has(p), t} }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest/noun"
 	"github.com/ironplane/ironplane/pkg/rest/openapi"
@@ -199,7 +200,7 @@ func (d *document) operation(o *route.Route, tag openapi.Tag) openapi.Schema {
 		responses[strconv.Itoa(status)] = d.errorResponse(status)
 	}
 	described := openapi.Schema{"summary": o.Summary, "description": describeOperation(o), "operationId": o.Name, "tags": []string{tag.Name},
-		"responses": responses, "x-guard": guardLabel(o)}
+		"responses": responses, "x-guard": guardLabel(o), "x-callers": guard.CallersOf(o.Guard, accessOf(o))}
 	if o.Extension {
 		described["x-extension"] = true
 	}
@@ -270,12 +271,17 @@ func describeOperation(o *route.Route) string {
 	return strings.Join(sentences, " ")
 }
 
+// accessOf returns what an operation does with what its guard guards.
+func accessOf(o *route.Route) permission.Access {
+	if o.Method == http.MethodGet {
+		return permission.Read
+	}
+	return permission.Write
+}
+
 // guardLabel returns what a caller needs, such as network.groups write.
 func guardLabel(o *route.Route) string {
-	access := " write"
-	if o.Method == http.MethodGet {
-		access = " read"
-	}
+	access := " " + accessOf(o).String()
 	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
 	switch {
 	case self:

@@ -32,10 +32,23 @@ type fieldValueBody struct {
 	Value      string `json:"value" db:"value" required:"create,edit" max:"1000" lines:"true" example:"2027-12-31" doc:"the value, in the spelling of the field's type"`
 }
 
-// targetGuard accepts every valid key. checkAccess then requires the permission of the field's target.
+// targetGuard admits keys with the permission of any target. checkAccess then requires that of the field's target.
 type targetGuard struct{ guard.Guard }
 
 func (targetGuard) String() string { return "the target's permission" }
+
+// Check refuses a key without any of the permissions.
+func (g targetGuard) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := g.Guard.Check(c, a, id); err != nil {
+		return err
+	}
+	for _, target := range fieldTargets {
+		if c.Principal.Holds(target.permission, a) {
+			return nil
+		}
+	}
+	return problem.New(problem.Forbidden, "The key lacks the %s permission of the field's target.", a)
+}
 
 func (f *Fields) values() []rest.Route {
 	return append(rest.Resource[FieldValue, fieldValueBody]{
