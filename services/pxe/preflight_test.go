@@ -78,6 +78,13 @@ func (b *bootSite) preflightCases() []preflightCase {
 		named("no TFTP", reports(siteagent.DHCPHealth{Mode: siteagent.DHCPAuthoritative}),
 			"IRONPLANE_AGENT_TFTP_LISTEN", "/host/firmware", "no_bootloader"),
 		named("no password", preflightCase{whole: password}, "nobody could sign in", "/password", "no_login"),
+		named("a failing agent", preflightCase{broken: password, begin: func() {
+			b.agent.Agent.SetProblems([]string{"the disk is full: 3 MB are free"})
+			b.waitFor("the agents' problem is stored", "SELECT bool_and(problems <> '{}') FROM site_agent")
+		}, mend: func() {
+			b.agent.Agent.SetProblems(nil)
+			b.waitFor("the agents' problem is gone", "SELECT bool_and(problems = '{}') FROM site_agent")
+		}}, "(Berlin), which cannot work: the disk is full: 3 MB are free", "/dhcp_server", "agent_failing", "/host/entity", "agent_failing"),
 		named("a silent agent", preflightCase{broken: password, begin: func() {
 			b.agent.IsDown.Store(true)
 			b.waitFor("the agents' failure is noted", "SELECT bool_and(error IS NOT NULL) FROM site_agent")
@@ -186,7 +193,7 @@ func TestForcedInstall(t *testing.T) {
 	foreign := b.machineBody(6, fmt.Sprintf(`, "password": "a long walk in the rain", "client": %d`, b.client))
 	b.Do("POST", "/pxe/install?force=file_missing", foreign).WantErrors("/client", "client_mismatch")
 	b.Do("POST", "/pxe/install?force=client_mismatch", foreign).
-		WantDetail(problem.BadRequest, `The query is invalid: force cannot be "client_mismatch": there is agent_unreachable, file_missing, `+
+		WantDetail(problem.BadRequest, `The query is invalid: force cannot be "client_mismatch": there is agent_failing, agent_unreachable, file_missing, `+
 			`no_bootloader, no_dhcp, no_login, variable_missing.`)
 }
 

@@ -140,8 +140,8 @@ func forClients(reasons problem.Fields) (public problem.Fields) {
 		switch reason.Code {
 		case preflight.NoLogin:
 			public = append(public, reason)
-		case preflight.AgentUnreachable:
-			public.Add("/entity", reason.Code, "is at a site that does not answer at the moment. Try again later")
+		case preflight.AgentUnreachable, preflight.AgentFailing:
+			public.Add("/entity", reason.Code, "is at a site that cannot install machines at the moment. Try again later")
 		default:
 			public.Add("/profile", reason.Code, "cannot be installed on this machine at the moment. Ask your provider")
 		}

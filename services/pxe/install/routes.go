@@ -86,10 +86,11 @@ func (s *Installs) changeRoutes() []rest.Route {
 }
 
 const createDoc = "An install that cannot work is refused with status 422 and all reasons. The code of each says which: " +
-	"agent_unreachable: an agent of the site never answered, or not for 5 minutes. no_dhcp: the agent serves no DHCP in the machine's " +
-	"network. no_bootloader: the agent lacks a file for the firmware. file_missing: a file of the boot script is missing. no_login: " +
-	"nobody could sign in to the machine. variable_missing: a template uses a variable without a default. client_mismatch: the IP entity " +
-	"is not assigned to the client. The parameter force passes over all of these except client_mismatch."
+	"agent_unreachable: an agent of the site never answered, or not for 5 minutes. agent_failing: the last report of an agent says " +
+	"that it cannot work. no_dhcp: the agent serves no DHCP in the machine's network. no_bootloader: the agent lacks a file for the " +
+	"firmware. file_missing: a file of the boot script is missing. no_login: nobody could sign in to the machine. " +
+	"variable_missing: a template uses a variable without a default. client_mismatch: the IP entity is not assigned to the client. " +
+	"The parameter force passes over all of these except client_mismatch."
 
 // viewRoutes returns the routes that list and show installs, also for clients.
 func (s *Installs) viewRoutes() []rest.Route {

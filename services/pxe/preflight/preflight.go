@@ -25,6 +25,7 @@ import (
 
 // The codes of reasons why an install cannot work.
 const (
+	AgentFailing     = "agent_failing"
 	AgentUnreachable = "agent_unreachable"
 	ClientMismatch   = "client_mismatch"
 	FileMissing      = "file_missing"
@@ -35,7 +36,7 @@ const (
 )
 
 // forcible are the reasons that a caller may pass over.
-var forcible = []string{AgentUnreachable, FileMissing, NoBootloader, NoDHCP, NoLogin, VariableMissing}
+var forcible = []string{AgentFailing, AgentUnreachable, FileMissing, NoBootloader, NoDHCP, NoLogin, VariableMissing}
 
 // RequiresDHCPServer is the text about an IP group without a DHCP server.
 const RequiresDHCPServer = "is required because IP group %d (%s) has no DHCP server"
@@ -134,6 +135,16 @@ type reportedAgent struct {
 	MachinesURL string
 	IPv6URL     string
 	DHCP        *siteagent.DHCPHealth
+	Problems    []string
+	FreeBytes   *int64 // nil: unknown
+}
+
+// failure returns why the agent cannot work, by its last report, or an empty text.
+func (a *reportedAgent) failure() string {
+	if len(a.Problems) == 0 && a.FreeBytes != nil && *a.FreeBytes < siteagent.MinFreeBytes { // an agent of an earlier version
+		return "its disk is full"
+	}
+	return strings.Join(a.Problems, "; ")
 }
 
 // String returns the server's kind, id and name, for callers.
@@ -176,7 +187,8 @@ func (p *search) add(pointer, code, format string, args ...any) {
 func (p *search) loadAgents(ctx context.Context) error {
 	rows, err := p.DB.Query(ctx, `
 		SELECT s.kind, s.id, s.name, a.seen_at IS NOT NULL, coalesce(a.seen_at < now() - $3::interval, true),
-			coalesce(a.machines_url, ''), coalesce(a.machines_ipv6_url, ''), a.dhcp
+			coalesce(a.machines_url, ''), coalesce(a.machines_ipv6_url, ''), a.dhcp,
+			coalesce(a.problems, '{}'), a.free_bytes
 		FROM (SELECT $4::text AS kind, id, name FROM dhcp_server WHERE id = $1
 			UNION ALL SELECT $5, id, name FROM file_server WHERE group_id = $2) s
 		LEFT JOIN site_agent a ON a.kind = s.kind AND a.id = s.id ORDER BY s.kind, s.id`,
@@ -214,6 +226,8 @@ func (p *search) checkReport(a *reportedAgent) {
 		p.add(pointer, AgentUnreachable, "needs the agent of %s, which has not answered yet", a)
 	case a.IsSilent:
 		p.add(pointer, AgentUnreachable, "needs the agent of %s, which has not answered for 5 minutes", a)
+	case a.failure() != "":
+		p.add(pointer, AgentFailing, "needs the agent of %s, which cannot work: %s", a, a.failure())
 	}
 	if a.Kind != site.DHCPServer || !a.IsKnown {
 		return
