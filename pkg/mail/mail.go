@@ -51,6 +51,15 @@ type ClientChanged struct {
 	Content AccountChanged `json:"content"`
 }
 
+// InstallTemplatesPath is the system service's internal path of the built-in email templates about installs, as InstallTemplates.
+const InstallTemplatesPath = "/internal/install-email-templates"
+
+// InstallTemplates are the ids of the built-in email templates about installs; nil: it was deleted.
+type InstallTemplates struct {
+	Finished *int64 `json:"finished"`
+	Failed   *int64 `json:"failed"`
+}
+
 // ClientInstalled is the content of a message of InstalledKind.
 type ClientInstalled struct {
 	Client   int64           `json:"client"`
@@ -225,7 +234,8 @@ type InstallFinished struct {
 	Hostname string `example:"web1.example.com" doc:"the machine's hostname"`
 	Address  string `example:"192.0.2.10" doc:"the machine's IP address"`
 	Profile  string `example:"Debian 13" doc:"the name of the profile"`
-	Status   string `example:"installed" doc:"installed or failed"`
+	Status   string `example:"failed" doc:"installed or failed"`
+	Error    string `example:"The installer reported that the disk is full." doc:"why the install failed, or empty"`
 }
 
 // Kind returns the name of the content's type, which templates refer to.

@@ -94,7 +94,21 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		Doc:       "Members of the body replace the stored ones for the preview. Nothing is saved.",
 		Do:        s.preview,
 	},
-		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates})
+		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates},
+		rest.Read[rest.None, processmail.InstallTemplates]{
+			Path: processmail.InstallTemplatesPath, Guard: guard.Peers("pxe"), Do: s.findInstallTemplates,
+		})
+}
+
+// findInstallTemplates returns the ids of the built-in templates about installs.
+func (s *Service) findInstallTemplates(ctx context.Context, _ rest.None) (found processmail.InstallTemplates, err error) {
+	err = s.db.QueryRow(ctx, `SELECT (SELECT id FROM email_template WHERE name = 'install-finished'),
+		(SELECT id FROM email_template WHERE name = 'install-failed' AND type = 'install-finished')`).
+		Scan(&found.Finished, &found.Failed)
+	if err != nil {
+		return found, fmt.Errorf("find the email templates about installs: %w", err)
+	}
+	return found, nil
 }
 
 // checkTemplate checks who may write a template, and announces the change of one that carries secrets.

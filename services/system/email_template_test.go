@@ -3,6 +3,7 @@ package system_test
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,8 +63,9 @@ func TestEmailTemplates(t *testing.T) {
 func TestBuiltInTemplates(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t)
-	all := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
-	if len(all) != len(mail.Kinds())-1 {
+	seeded := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?sort=name", nil).Want(200))
+	all := slices.DeleteFunc(slices.Clone(seeded), func(t system.EmailTemplate) bool { return t.Name == "install-failed" })
+	if len(all) != len(seeded)-1 || len(all) != len(mail.Kinds())-1 {
 		t.Fatalf("got %d templates, want %d", len(all), len(mail.Kinds())-1)
 	}
 	for _, built := range all {
@@ -88,6 +90,24 @@ func TestBuiltInTemplates(t *testing.T) {
 		}
 		c.Do("PATCH", at, map[string]any{"name": built.Name, "subject": "New", "body": "New", "html": nil}).Want(200)
 	}
+}
+
+// The seeded template about failed installs has the type of the one about all installs, shows the reason, and can be deleted.
+func TestInstallFailedTemplate(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t)
+	found := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?name=install-failed", nil).Want(200))
+	if len(found) != 1 || found[0].Type != "install-finished" {
+		t.Fatalf("got %+v, want a template of the type install-finished", found)
+	}
+	at := fmt.Sprintf("/email/template/%d", found[0].ID)
+	shown := testkit.Decode[mail.RenderedEmail](c.Do("POST", at+"/preview", `{}`).Want(200))
+	for _, part := range []string{shown.Text, shown.HTML} {
+		if !strings.Contains(part, "The reason: The installer reported that the disk is full.") {
+			t.Errorf("got the preview %q, want the reason in it", part)
+		}
+	}
+	c.Do("DELETE", at, nil).Want(200)
 }
 
 // A preview renders the stored texts, or those in the body, with sample data. It saves nothing.

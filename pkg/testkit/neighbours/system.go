@@ -18,6 +18,7 @@ type System struct {
 	integrations, emailTemplates *items
 	values                       settings.Values
 	templates                    []string
+	installTemplates             mail.InstallTemplates
 }
 
 func newSystem(t testing.TB, o options) *System {
@@ -26,7 +27,17 @@ func newSystem(t testing.TB, o options) *System {
 	s.emailTemplates = s.handleRefs("email/template", "email template", "pxe")
 	s.handle(settings.Path, []string{"gateway", "clients", "identity", "network", "pxe"}, func(*http.Request) any { return s.values })
 	s.handle(mail.TemplatesPath, []string{"clients"}, func(*http.Request) any { return s.templates })
+	s.handle(mail.InstallTemplatesPath, []string{"pxe"}, func(*http.Request) any { return s.installTemplates })
 	return s
+}
+
+// SetInstallTemplates sets the ids of the email templates about installs.
+func (s *System) SetInstallTemplates(finished, failed int64) {
+	s.SetEmailTemplate(finished, "install-finished")
+	s.SetEmailTemplate(failed, "install-failed")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.installTemplates = mail.InstallTemplates{Finished: &finished, Failed: &failed}
 }
 
 // SetSetting sets the stored value of a setting. Other services fetch it.

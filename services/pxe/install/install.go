@@ -51,7 +51,7 @@ type ListedInstall struct {
 	ID         int64           `json:"id" db:"id"`
 	Name       string          `json:"name" db:"name" doc:"The host name of the machine."`
 	Status     string          `json:"status" db:"status" enum:"waiting,booting,installing,installed,failed,cancelled" doc:"waiting: for the machine, or as reason says. booting: the machine has its boot script. installing: the installer has reported. The others have ended."`
-	Reason     *string         `json:"reason,omitempty" db:"reason" recorded:"false" doc:"Why the install waits. Left out if it waits only for the machine."`
+	Reason     *string         `json:"reason,omitempty" db:"reason" recorded:"false" doc:"Why the install waits, or that the agent does not know of its end yet. Left out if it waits only for the machine."`
 	Step       *string         `json:"step,omitempty" db:"step" recorded:"false" doc:"The last step that the installer reported."`
 	Progress   int32           `json:"progress" db:"progress" recorded:"false" doc:"The progress in percent that the installer reported."`
 	Error      *string         `json:"error,omitempty" db:"error" doc:"Why the install failed: the installer's report, or the stage that took too long."`
@@ -222,8 +222,9 @@ func (s *Installs) notifyClient(ctx context.Context, tx *pg.Tx, i *ListedInstall
 		return nil
 	}
 	var template *string
-	err := tx.QueryRow(ctx, "SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = p.email_template_type "+
-		"AND r.id = p.email_template_id WHERE p.id = $1)", i.Profile.ID).
+	err := tx.QueryRow(ctx, `SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = 'email/template'
+		AND r.id = CASE WHEN $2 THEN coalesce(p.email_failed_id, p.email_template_id) ELSE p.email_template_id END WHERE p.id = $1)`,
+		i.Profile.ID, i.Status == Failed).
 		Scan(&template)
 	if err != nil {
 		return fmt.Errorf("find the email template of profile %d: %w", i.Profile.ID, err)
@@ -232,6 +233,9 @@ func (s *Installs) notifyClient(ctx context.Context, tx *pg.Tx, i *ListedInstall
 		return nil
 	}
 	content := mail.InstallFinished{Hostname: i.Host.Hostname, Address: i.Host.primaryAddress(), Profile: i.Profile.Name, Status: i.Status}
+	if i.Error != nil {
+		content.Error = *i.Error
+	}
 	return s.Outbox.Send(
 		ctx,
 		tx,

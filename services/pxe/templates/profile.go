@@ -41,14 +41,15 @@ type OSReloadProfile struct {
 	BootScript            *rest.Ref    `json:"boot_script,omitempty" db:"boot_script_" doc:"The script that the machine boots. Left out for clients."`
 	Preseed               *rest.Ref    `json:"preseed,omitempty" db:"preseed_" doc:"The configuration for the installer. Left out for clients."`
 	Drivers               []rest.Ref   `json:"drivers" db:"drivers" doc:"The drivers for the installer. Left out for clients."`
-	Email                 ProfileEmail `json:"email" db:"email_" doc:"The email about the result. Left out for clients."`
+	Email                 ProfileEmail `json:"email" db:"email_" doc:"The emails about the result. Left out for clients."`
 	Shell                 ProfileShell `json:"shell" db:"shell_" doc:"The shell scripts. Left out for clients."`
 	TimeUntilMarkedFailed *int32       `json:"time_until_marked_failed,omitempty" db:"time_until_marked_failed" ext:"true" doc:"How many minutes after the boot script an install fails if it is not done. Left out for clients."`
 }
 
-// ProfileEmail is the email that the client gets when an install is done.
+// ProfileEmail are the emails that the client gets when an install has ended.
 type ProfileEmail struct {
-	Template *rest.Ref `json:"template,omitempty" db:"template_" doc:"The email template. Without one, no email is sent."`
+	Template *rest.Ref `json:"template,omitempty" db:"template_" doc:"The email template. Without one, no email is sent about a success."`
+	Failed   *rest.Ref `json:"failed,omitempty" db:"failed_" ext:"true" doc:"The email template for installs that failed. Left out: they use template."`
 }
 
 // ProfileShell are the shell scripts that run on the machine.
@@ -69,7 +70,8 @@ type profileBody struct {
 	ISO          profileISOBody `json:"iso" db:"iso_" doc:"The ISO to install from."`
 	Email        struct {
 		Template *rest.RefID `json:"template" db:"template_id" doc:"The id of the email template, one of /email/template."`
-	} `json:"email" db:"email_" doc:"The email about the result."`
+		Failed   *rest.RefID `json:"failed" db:"failed_id" ext:"true" doc:"The id of the email template for installs that failed, one of /email/template. null: they use template."`
+	} `json:"email" db:"email_" doc:"The emails about the result."`
 	Shell struct {
 		After  []rest.RefID `json:"after" db:"after" ordered:"true" doc:"The ids of the shell scripts that run on the installed system, in order. Each is one of /pxe/shell."`
 		During []rest.RefID `json:"during" db:"during" ext:"true" ordered:"true" doc:"The ids of the shell scripts that run during the installation, in order. Each is one of /pxe/shell."`
@@ -155,16 +157,27 @@ func (s *Profiles) profiles() []rest.Route {
 	})
 }
 
-// checkProfile holds the email template and the edition of Windows of a profile until the commit.
+// checkProfile holds the email templates and the edition of Windows of a profile until the commit.
 func (s *Profiles) checkProfile(ctx context.Context, tx *pg.Tx, _ int64, before, b *profileBody) error {
 	if err := holdEdition(ctx, tx, before, b); err != nil {
 		return err
 	}
-	named := b.Email.Template
-	if named == nil || before != nil && before.Email.Template != nil && *before.Email.Template == *named {
+	var held profileBody
+	if before != nil {
+		held = *before
+	}
+	if err := s.holdEmailTemplate(ctx, tx, held.Email.Template, b.Email.Template, "/email/template"); err != nil {
+		return err
+	}
+	return s.holdEmailTemplate(ctx, tx, held.Email.Failed, b.Email.Failed, "/email/failed")
+}
+
+// holdEmailTemplate holds an email template until the commit, unless the profile named it before.
+func (s *Profiles) holdEmailTemplate(ctx context.Context, tx *pg.Tx, before, named *rest.RefID, pointer string) error {
+	if named == nil || before != nil && *before == *named {
 		return nil
 	}
-	return s.EmailTemplates.Hold(ctx, tx, int64(*named), "/email/template")
+	return s.EmailTemplates.Hold(ctx, tx, int64(*named), pointer)
 }
 
 // holdEdition finds the edition that a profile names by name or id, and writes its name into the body. It locks the ISO,
@@ -199,6 +212,12 @@ func holdEdition(ctx context.Context, tx *pg.Tx, before, b *profileBody) error {
 
 // clearEmailTemplate removes a deleted email template from the profiles that name it.
 func clearEmailTemplate(ctx context.Context, tx *pg.Tx, id int64, name string) error {
-	return reference.ClearReferences(ctx, tx, "profile", "email_template_id", id, pg.Target{Type: "pxe/profile", Noun: "profile"},
-		map[string]any{"email": map[string]rest.Ref{"template": {ID: id, Name: name}}})
+	for column, member := range map[string]string{"email_template_id": "template", "email_failed_id": "failed"} {
+		err := reference.ClearReferences(ctx, tx, "profile", column, id, pg.Target{Type: "pxe/profile", Noun: "profile"},
+			map[string]any{"email": map[string]rest.Ref{member: {ID: id, Name: name}}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

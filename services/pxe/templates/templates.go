@@ -4,6 +4,7 @@ package templates
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -16,6 +17,8 @@ import (
 type Profiles struct {
 	DB             *pg.DB
 	EmailTemplates *events.Refs // the system service's email templates that profiles name
+
+	hasMails atomic.Bool // whether the seeded profiles have their email templates
 }
 
 // New returns the profiles of a database with the current schema. peers must have the service that owns email templates.
@@ -25,7 +28,7 @@ func New(db *pg.DB, peers mesh.Peers) *Profiles {
 		Type:      "email/template",
 		DB:        db,
 		Peers:     peers,
-		FindUsage: reference.ProfileUseDescriber("email_template_id = $1"),
+		FindUsage: reference.ProfileUseDescriber("$1 IN (email_template_id, email_failed_id)"),
 		Clear:     clearEmailTemplate,
 	}}
 }
