@@ -109,7 +109,7 @@ type Install struct {
 	Profile Ref `json:"profile"`
 	// The progress in percent that the installer reported.
 	Progress int64 `json:"progress"`
-	// Why the install waits. Left out if it waits only for the machine.
+	// Why the install waits, or that the agent does not know of its end yet. Left out if it waits only for the machine.
 	Reason string `json:"reason,omitzero"`
 	// The last hundred requests and reports of the machine, the newest first. Left out for clients.
 	Requests []InstallRequest `json:"requests,omitzero"`
@@ -213,7 +213,7 @@ type ListedInstall struct {
 	Profile Ref `json:"profile"`
 	// The progress in percent that the installer reported.
 	Progress int64 `json:"progress"`
-	// Why the install waits. Left out if it waits only for the machine.
+	// Why the install waits, or that the agent does not know of its end yet. Left out if it waits only for the machine.
 	Reason string `json:"reason,omitzero"`
 	// When the machine was last seen.
 	SeenAt Timestamp `json:"seen_at,omitzero"`

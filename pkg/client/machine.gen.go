@@ -60,7 +60,7 @@ type Reinstall struct {
 	Profile Ref `json:"profile"`
 	// The progress in percent that the installer reported.
 	Progress int64 `json:"progress"`
-	// Why the install waits. Left out if it waits only for the machine.
+	// Why the install waits, or that the agent does not know of its end yet. Left out if it waits only for the machine.
 	Reason string `json:"reason,omitzero"`
 	// When the machine was last seen.
 	SeenAt Timestamp `json:"seen_at,omitzero"`

@@ -138,7 +138,7 @@ type OSReloadProfile struct {
 	BootScript *Ref `json:"boot_script,omitzero"`
 	// The drivers for the installer. Left out for clients.
 	Drivers []Ref `json:"drivers"`
-	// The email about the result. Left out for clients.
+	// The emails about the result. Left out for clients.
 	Email ProfileEmail `json:"email"`
 	// Whether nobody has installed a machine with the profile yet.
 	Experimental bool `json:"experimental"`
@@ -170,7 +170,7 @@ type ProfileCreate struct {
 	BootScript int64 `json:"boot_script"`
 	// The ids of the drivers, each one of /pxe/driver.
 	Drivers []int64 `json:"drivers,omitzero"`
-	// The email about the result.
+	// The emails about the result.
 	Email *ProfileCreateEmail `json:"email,omitzero"`
 	// Whether nobody has installed a machine with the profile yet.
 	Experimental Opt[bool] `json:"experimental,omitzero"`
@@ -186,6 +186,8 @@ type ProfileCreate struct {
 
 // ProfileCreateEmail is the member email of ProfileCreate.
 type ProfileCreateEmail struct {
+	// The id of the email template for installs that failed, one of /email/template. null: they use template.
+	Failed int64 `json:"failed,omitzero"`
 	// The id of the email template, one of /email/template.
 	Template int64 `json:"template,omitzero"`
 }
@@ -200,7 +202,9 @@ type ProfileCreateShell struct {
 
 // ProfileEmail is the member email of OSReloadProfile.
 type ProfileEmail struct {
-	// The email template. Without one, no email is sent.
+	// The email template for installs that failed. Left out: they use template.
+	Failed *Ref `json:"failed,omitzero"`
+	// The email template. Without one, no email is sent about a success.
 	Template *Ref `json:"template,omitzero"`
 }
 
@@ -298,7 +302,7 @@ type ProfileUpdate struct {
 	BootScript Opt[int64] `json:"boot_script,omitzero"`
 	// The ids of the drivers, each one of /pxe/driver.
 	Drivers Opt[[]int64] `json:"drivers,omitzero"`
-	// The email about the result.
+	// The emails about the result.
 	Email Opt[ProfileUpdateEmail] `json:"email,omitzero"`
 	// Whether nobody has installed a machine with the profile yet.
 	Experimental Opt[bool] `json:"experimental,omitzero"`
@@ -314,6 +318,8 @@ type ProfileUpdate struct {
 
 // ProfileUpdateEmail is the member email of ProfileUpdate. Members that are left out stay as they are.
 type ProfileUpdateEmail struct {
+	// The id of the email template for installs that failed, one of /email/template. null: they use template.
+	Failed Opt[int64] `json:"failed,omitzero"`
 	// The id of the email template, one of /email/template.
 	Template Opt[int64] `json:"template,omitzero"`
 }

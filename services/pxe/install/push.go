@@ -53,9 +53,9 @@ func (s *Installs) PushMachines(ctx context.Context, agent *siteagent.Client, dh
 	if err != nil {
 		return fmt.Errorf("read the machines of DHCP server %d: %w", dhcpServer, err)
 	}
-	has := map[int64]int64{}
+	has, unconfirmed := map[int64]int64{}, map[int64]bool{}
 	for _, h := range held {
-		has[h.ID] = h.Revision
+		has[h.ID], unconfirmed[h.ID] = h.Revision, h.Unconfirmed
 	}
 	keep := map[int64]bool{}
 	for _, m := range machines {
@@ -75,7 +75,7 @@ func (s *Installs) PushMachines(ctx context.Context, agent *siteagent.Client, dh
 				continue
 			}
 			var err error
-			if revision, known := has[m.ID]; !known || revision != m.Revision {
+			if revision, known := has[m.ID]; !known || revision != m.Revision || unconfirmed[m.ID] {
 				err = s.putMachine(ctx, agent, m)
 			} else if m.IsRevoked {
 				err = s.markAcknowledged(ctx, m)

@@ -294,8 +294,11 @@ CREATE TABLE profile (
 	iso_id bigint,
 	iso_edition text,
 	experimental boolean NOT NULL DEFAULT false,
+	email_failed_type text GENERATED ALWAYS AS ('email/template') STORED,
+	email_failed_id bigint,
 	CONSTRAINT profile_pkey PRIMARY KEY (id),
 	CONSTRAINT profile__boot_script FOREIGN KEY (boot_script_id) REFERENCES boot_script(id),
+	CONSTRAINT profile__email__failed FOREIGN KEY (email_failed_type, email_failed_id) REFERENCES ref(type, id),
 	CONSTRAINT profile__email__template FOREIGN KEY (email_template_type, email_template_id) REFERENCES ref(type, id),
 	CONSTRAINT profile__iso__id FOREIGN KEY (iso_id) REFERENCES iso(id),
 	CONSTRAINT profile__preseed FOREIGN KEY (preseed_id) REFERENCES preseed(id),
@@ -303,6 +306,7 @@ CREATE TABLE profile (
 );
 CREATE INDEX profile_by_billing_id ON profile (billing_id, id);
 CREATE INDEX profile_by_boot_script ON profile (boot_script_id, id);
+CREATE INDEX profile_by_email_failed ON profile (email_failed_id);
 CREATE INDEX profile_by_email_template ON profile (email_template_id);
 CREATE INDEX profile_by_iso ON profile (iso_id);
 CREATE INDEX profile_by_name ON profile (name, id);
@@ -319,6 +323,13 @@ CREATE TABLE profile_driver (
 	CONSTRAINT profile_driver_profile_id_fkey FOREIGN KEY (profile_id) REFERENCES profile(id) ON DELETE CASCADE
 );
 CREATE INDEX profile_driver_by_driver ON profile_driver (driver_id);
+
+CREATE TABLE profile_seed (
+	profile_id bigint NOT NULL,
+	version bigint NOT NULL,
+	CONSTRAINT profile_seed_pkey PRIMARY KEY (profile_id),
+	CONSTRAINT profile_seed_profile_id_fkey FOREIGN KEY (profile_id) REFERENCES profile(id) ON DELETE CASCADE
+);
 
 CREATE TABLE profile_shell_after (
 	profile_id bigint NOT NULL,
@@ -372,6 +383,8 @@ CREATE TABLE site_agent (
 	machines_ipv6_url text NOT NULL DEFAULT '',
 	dhcp jsonb,
 	problems text[] NOT NULL DEFAULT '{}'[],
+	entry_at timestamp with time zone,
+	skip_until timestamp with time zone,
 	CONSTRAINT site_agent_pkey PRIMARY KEY (kind, id)
 );
 CREATE INDEX site_agent_due ON site_agent (asked_at);
@@ -551,6 +564,8 @@ CREATE TABLE stored_prefix (
 --	time_until_marked_failed integer
 --	search text
 --	experimental boolean
+--	email_failed_id bigint
+--	email_failed_name text
 
 -- VIEW site_agent_health: schema/views/site_agent_health.sql
 --	kind text

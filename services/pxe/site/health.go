@@ -13,7 +13,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/wake"
 	"github.com/ironplane/ironplane/services/pxe/reference"
-	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
 // AgentHealth is the health of an agent.
@@ -104,7 +103,9 @@ type pollTarget struct {
 	History   string
 	Number    int64
 	AskedAt   time.Time
-	LastError string // why the last poll failed; empty: it succeeded
+	LastError string     // why the last poll failed; empty: it succeeded
+	EntryAt   *time.Time // when the agent wrote the last entry that was read, by its clock; nil: unknown
+	SkipUntil *time.Time // entries up to this time were applied before the agent's folder was restored; nil: none
 }
 
 // pollIntervalSQL is an SQL expression for the time from asked_at until the next poll.
@@ -134,7 +135,8 @@ func (a *Agents) claimDue(ctx context.Context, limit int) (due []pollTarget, nex
 		}
 		rows, err := tx.Query(ctx, `UPDATE site_agent a SET asked_at = now()
 			FROM (SELECT kind, id FROM site_agent s WHERE asked_at <= now() - `+pollIntervalSQL+` ORDER BY asked_at LIMIT @limit FOR UPDATE SKIP LOCKED) d
-			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at, coalesce(a.error, '')`, args)
+			WHERE a.kind = d.kind AND a.id = d.id RETURNING a.kind, a.id, a.history, a.number, a.asked_at, coalesce(a.error, ''),
+				a.entry_at, a.skip_until`, args)
 		if err != nil {
 			return fmt.Errorf("find agents to poll: %w", err)
 		}
@@ -220,128 +222,6 @@ func (a Unreachable) Error() string { return a.Err.Error() }
 
 // Unwrap returns the cause.
 func (a Unreachable) Unwrap() error { return a.Err }
-
-// readFeed applies an agent's feed up to its end. serves reports whether the agent serves machines.
-func (a *Agents) readFeed(ctx context.Context, agent *Agent, target pollTarget) (serves bool, err error) {
-	for {
-		feed, err := fetchFeed(ctx, agent, target)
-		if err != nil {
-			return false, Unreachable{err}
-		}
-		next, current, err := a.storeFeed(ctx, target, feed)
-		if err != nil || !current || next.Number >= feed.Last || next.Number == target.Number {
-			return current && feed.Health.MachinesURL != "", err
-		}
-		target = next
-	}
-}
-
-// storeFeed stores a page of an agent's feed and its health. current is false if another process has read the feed
-// further; then nothing is stored.
-func (a *Agents) storeFeed(ctx context.Context, target pollTarget, feed siteagent.Feed) (next pollTarget, current bool, err error) {
-	next = pollTarget{target.Kind, target.ID, feed.History, target.Number, target.AskedAt, target.LastError}
-	if feed.History != target.History {
-		next.Number = 0
-	}
-	reports := []string{}
-	for _, e := range feed.Entries {
-		next.Number = e.Number
-		if e.Machine == nil {
-			reports = append([]string{e.At.UTC().Format(time.RFC3339) + " " + e.Text}, reports...)
-		}
-	}
-	health := feed.Health
-	err = a.DB.InTx(ctx, func(tx *pg.Tx) error {
-		tx.Unrecorded("the health of agents is internal")
-		var before *string
-		err := tx.QueryRow(ctx, "SELECT CASE WHEN seen_at IS NOT NULL THEN machines_url || ' ' || machines_ipv6_url END FROM site_agent "+
-			"WHERE kind = $1 AND id = $2 AND history = $3 AND number = $4 FOR UPDATE", target.Kind, target.ID, target.History, target.Number).
-			Scan(&before)
-		if current = err == nil; isNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("lock an agent: %w", err)
-		}
-		_, err = tx.Exec(
-			ctx,
-			`
-			UPDATE site_agent SET error = NULL, seen_at = now(), version = @version,
-				free_bytes = @free_bytes, total_bytes = @total_bytes, started_at = @started_at,
-				history = @history, number = @number::bigint, reports = (@reports::text[] || reports)[1:@max_reports],
-				machines_url = @machines_url, machines_ipv6_url = @machines_ipv6_url, dhcp = @dhcp, problems = @problems,
-				heard_at = CASE WHEN @number::bigint >= @last::bigint THEN now() ELSE heard_at END
-			WHERE kind = @kind AND id = @id`,
-			pgx.StrictNamedArgs{
-				"kind": target.Kind, "id": target.ID, "version": health.Version,
-				"free_bytes": health.FreeBytes, "total_bytes": health.TotalBytes, "started_at": health.StartedAt,
-				"history": next.History, "number": next.Number, "last": feed.Last,
-				"reports": reports, "max_reports": maxReports,
-				"machines_url": health.MachinesURL, "machines_ipv6_url": health.MachinesIPv6URL, "dhcp": health.DHCP,
-				"problems": health.Problems,
-			},
-		)
-		if err != nil {
-			return fmt.Errorf("store the health of an agent: %w", err)
-		}
-		if before == nil || *before != health.MachinesURL+" "+health.MachinesIPv6URL {
-			if err := touchInstalls(ctx, tx, target); err != nil {
-				return err
-			}
-		}
-		if target.Kind != DHCPServer {
-			return nil
-		}
-		if err := a.ApplyReports(ctx, tx, target.ID, feed.Entries); err != nil || next.Number < feed.Last {
-			return err
-		}
-		return a.FreeRevokedSlots(ctx, tx, target.ID, target.AskedAt)
-	})
-	return next, current, err
-}
-
-// touchInstalls raises the revision of the unfinished installs of an agent whose address changed. Their files contain
-// the address, so they must be rendered and pushed again.
-func touchInstalls(ctx context.Context, tx *pg.Tx, target pollTarget) error {
-	column := map[Kind]string{DHCPServer: "dhcp_server_id", FileServer: "file_server_id"}[target.Kind]
-	_, err := tx.Exec(ctx, `UPDATE install SET revision = nextval('install_revision')
-		WHERE id IN (SELECT id FROM install WHERE `+column+` = $1 AND `+reference.InstallUnfinished+` ORDER BY id FOR UPDATE)`, target.ID)
-	if err != nil {
-		return fmt.Errorf("raise the revision of installs: %w", err)
-	}
-	return nil
-}
-
-// fetchFeed reads an agent's feed after the last entry that was read, or all of it if the agent has a new history.
-func fetchFeed(ctx context.Context, agent *Agent, target pollTarget) (feed siteagent.Feed, err error) {
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-	defer cancel()
-	if feed, err = agent.GetFeed(ctx, target.Number); err == nil && feed.History != target.History && target.Number > 0 {
-		feed, err = agent.GetFeed(ctx, 0)
-	}
-	return sanitize(feed), err
-}
-
-// sanitize limits the texts of a feed about the agent itself, because agents are not trusted.
-func sanitize(feed siteagent.Feed) siteagent.Feed {
-	feed.History = siteagent.Sanitize(feed.History, maxTextLength)
-	h := &feed.Health
-	for _, text := range []*string{&h.Version, &h.MachinesURL, &h.MachinesIPv6URL} {
-		*text = siteagent.Sanitize(*text, maxTextLength)
-	}
-	if h.DHCP != nil {
-		h.DHCP.Mode = siteagent.DHCPMode(siteagent.Sanitize(string(h.DHCP.Mode), maxTextLength))
-	}
-	problems := make([]string, min(len(h.Problems), maxProblems))
-	for i := range problems {
-		problems[i] = siteagent.Sanitize(h.Problems[i], maxTextLength)
-	}
-	h.Problems = problems
-	for i := range feed.Entries {
-		feed.Entries[i].Text = siteagent.Sanitize(feed.Entries[i].Text, maxTextLength)
-	}
-	return feed
-}
 
 // update executes a statement in a unit of work of its own.
 func (a *Agents) update(ctx context.Context, sql string, args ...any) error {

@@ -55,6 +55,9 @@ type Files struct {
 type MachineRevision struct {
 	ID       int64 `json:"id"`
 	Revision int64 `json:"revision"`
+	// Unconfirmed says that the machine is to be installed, and that the agent has started since it was told so. The agent gives it no
+	// boot script before it is told again: what the agent has stored may be older than its last reports.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
 // Report says what a machine requested or reported. It is the content of a feed entry of the kind machine. The reports of one

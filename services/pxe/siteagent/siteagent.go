@@ -74,7 +74,8 @@ func CheckSHA256(text string) error {
 type Health struct {
 	Version    string    `json:"version"`
 	StartedAt  time.Time `json:"started_at"`
-	FreeBytes  int64     `json:"free_bytes"` // on the disk of the agent's folder
+	Now        time.Time `json:"now,omitzero"` // the agent's clock. An agent of an earlier version does not report it
+	FreeBytes  int64     `json:"free_bytes"`   // on the disk of the agent's folder
 	TotalBytes int64     `json:"total_bytes"`
 	// MachinesURL is the base URL for booting machines, without a slash at the end. It is empty if the agent serves none.
 	MachinesURL string `json:"machines_url,omitempty"`

@@ -1,7 +1,11 @@
 CREATE OR REPLACE VIEW install_view AS
 SELECT i.id, i.version, i.host_hostname AS name, i.status, i.step, i.progress, i.error, i.attempt, i.created_at, i.started_at, i.finished_at, i.seen_at,
-	CASE WHEN i.status <> 'waiting' THEN NULL
+	CASE WHEN i.status IN ('cancelled', 'failed') AND i.revision > d.pushed
+			THEN format('The agent of DHCP server %s (%s) does not know of this yet. Until then the machine may start its installer.', i.dhcp_server_id, i.dhcp_server_name)
+		WHEN i.status <> 'waiting' THEN NULL
 		WHEN NOT i.granted THEN format('File server %s (%s) is full: it serves at most %s at a time.', f.id, f.name, f.install_max_concurrent)
+			|| coalesce((SELECT format(' Waiting installs whose agent cannot be reached hold %s of the slots until they are cancelled.', count(*)) FROM install o JOIN site_agent s ON s.kind = 'pxe/dhcp' AND s.id = o.dhcp_server_id
+				WHERE o.file_server_id = f.id AND o.granted AND o.status = 'waiting' AND s.error IS NOT NULL HAVING count(*) > 0), '')
 		WHEN d.error IS NOT NULL THEN format('The agent of DHCP server %s (%s) cannot be reached.', i.dhcp_server_id, i.dhcp_server_name)
 		WHEN d.seen_at IS NULL THEN format('The agent of DHCP server %s (%s) has not answered yet.', i.dhcp_server_id, i.dhcp_server_name)
 		WHEN d.machines_url = '' THEN format('The agent of DHCP server %s (%s) does not serve machines.', i.dhcp_server_id, i.dhcp_server_name)

@@ -182,6 +182,7 @@ func (a *Agent) health() (siteagent.Health, error) {
 	return siteagent.Health{
 		Version:         a.version,
 		StartedAt:       a.started,
+		Now:             time.Now().UTC(),
 		FreeBytes:       free,
 		TotalBytes:      total,
 		MachinesURL:     a.machines.URL,

@@ -103,8 +103,8 @@ func (r *testAgent) wantReported(want ...string) {
 	}
 }
 
-// A machine gets its script once per boot and its files until it reports the end. After that it boots its disk. A restart of the
-// agent changes nothing.
+// A machine gets its script once per boot and its files until it reports the end. After that it boots its disk. After a restart of
+// the agent it waits until the control plane has confirmed the install.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -117,12 +117,21 @@ func TestInstall(t *testing.T) {
 		r = startWith(t, folder, bootSettings)
 	}
 	restart()
-	if held, err := r.client.ListMachines(t.Context()); err != nil || !slices.Equal(held, []siteagent.MachineRevision{{ID: 7, Revision: 1}}) {
-		t.Errorf("got the machines %v (%v), want machine 7 in revision 1", held, err)
+	wantHeld := func(want siteagent.MachineRevision) {
+		r.Helper()
+		if held, err := r.client.ListMachines(t.Context()); err != nil || !slices.Equal(held, []siteagent.MachineRevision{want}) {
+			t.Errorf("got the machines %v (%v), want %v", held, err, want)
+		}
 	}
+	wantHeld(siteagent.MachineRevision{ID: 7, Revision: 1, Unconfirmed: true})
+	r.wantResponse("GET", "/i/boot", machineAddress, "", 200, "the control plane has not confirmed this install")
+	r.putMachine(web1())
+	wantHeld(siteagent.MachineRevision{ID: 7, Revision: 1})
 	r.wantResponse("HEAD", "/i/boot", machineAddress, "", 405, "")
 	r.wantResponse("GET", "/i/boot", machineAddress, "", 200, "# web1's")
 	restart()
+	r.wantResponse("GET", "/i/"+token+"/boot", machineAddress, "", 404, "no such file")
+	r.putMachine(web1())
 	r.wantResponse("GET", "/i/boot", machineAddress, "", 200, "reboot")
 	r.wantResponse("GET", "/i/"+token+"/boot", machineAddress, "", 200, "reboot")
 	r.switchOn(machine.Client{MAC: mac}, machineAddress)

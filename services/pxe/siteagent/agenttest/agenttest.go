@@ -4,6 +4,7 @@ package agenttest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
@@ -33,6 +35,8 @@ type BootAgent struct {
 	IsDown atomic.Bool // the control plane cannot reach the agent
 	Agent  *agent.Agent
 	Stop   func()
+	// ClockOffset is how far the agent's clock is ahead, in nanoseconds.
+	ClockOffset atomic.Int64
 	// DHCP is what the agent reports to offer. The default is an authoritative DHCP server for any network, and TFTP.
 	DHCP atomic.Pointer[siteagent.DHCPHealth]
 
@@ -64,6 +68,10 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			(*onRequest)(r, string(body))
 		}
+		if offset := time.Duration(b.ClockOffset.Load()); offset != 0 && r.URL.Path == "/v1/feed" {
+			b.serveShiftedFeed(w, r, offset)
+			return
+		}
 		b.Agent.Handler().ServeHTTP(w, r)
 	}))
 	b.URL = b.server.URL
@@ -72,6 +80,49 @@ func NewBootAgent(t *testing.T, key string) *BootAgent {
 		b.Stop()
 	})
 	return b
+}
+
+// serveShiftedFeed serves the agent's feed with the times of a clock that is ahead.
+func (b *BootAgent) serveShiftedFeed(w http.ResponseWriter, r *http.Request, offset time.Duration) {
+	recorder := httptest.NewRecorder()
+	b.Agent.Handler().ServeHTTP(recorder, r)
+	var feed siteagent.Feed
+	if err := json.Unmarshal(recorder.Body.Bytes(), &feed); err != nil {
+		b.Error(err)
+	}
+	feed.Health.Now = feed.Health.Now.Add(offset)
+	for i := range feed.Entries {
+		feed.Entries[i].At = feed.Entries[i].At.Add(offset)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(feed); err != nil {
+		b.Error(err)
+	}
+}
+
+// Restart starts the agent again, with what its folder has.
+func (b *BootAgent) Restart() {
+	b.Helper()
+	b.Stop()
+	b.Start()
+}
+
+// Snapshot copies the agent's folder. The function that it returns starts the agent again with that copy, as after the restore of a
+// virtual machine.
+func (b *BootAgent) Snapshot() (restore func()) {
+	b.Helper()
+	copied := filepath.Join(b.TempDir(), "snapshot")
+	if err := os.CopyFS(copied, os.DirFS(b.folder)); err != nil {
+		b.Fatal(err)
+	}
+	return func() {
+		b.Helper()
+		b.Stop()
+		if err := errors.Join(os.RemoveAll(b.folder), os.CopyFS(b.folder, os.DirFS(copied))); err != nil {
+			b.Fatal(err)
+		}
+		b.Start()
+	}
 }
 
 // WriteFile creates a file of the agent.

@@ -115,10 +115,10 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 			siteagent.Report{
 				Address:  from.String(),
 				Event:    siteagent.EventWaiting,
-				Response: cleanLine("a script that asks again: "+mach.Reason, maxTextLength),
+				Response: cleanLine("a script that asks again: "+mach.waitReason(), maxTextLength),
 			},
 		)
-		return waitScript(url, mach.Reason), nil
+		return waitScript(url, mach.waitReason()), nil
 	default:
 		m.tryReport(mach, siteagent.Report{Address: from.String(), Event: siteagent.EventLocal, Response: "a script that boots its disk"})
 		return localScript(url), nil

@@ -72,6 +72,8 @@ type machine struct {
 	lastSent map[string]sentReport // the last report of each event
 	limit    rateLimit             // for its reports
 	pending  *siteagent.Report     // progress that waits for reportInterval
+	// isConfirmed reports whether the control plane has named the machine since the agent started.
+	isConfirmed bool
 }
 
 // state is the stored part of what a machine did.
@@ -215,7 +217,7 @@ func (m *Machines) Put(next siteagent.Machine) error {
 	}
 	next.Files = siteagent.Files{}
 	m.unlink(mach)
-	mach.Machine, mach.lastSent = next, nil
+	mach.Machine, mach.lastSent, mach.isConfirmed = next, nil, true
 	m.link(mach)
 	return m.setState(mach, current)
 }
@@ -243,7 +245,9 @@ func (m *Machines) Revisions() []siteagent.MachineRevision {
 	defer m.mu.Unlock()
 	revisions := make([]siteagent.MachineRevision, 0, len(m.all))
 	for _, mach := range m.all {
-		revisions = append(revisions, siteagent.MachineRevision{ID: mach.ID, Revision: mach.Revision})
+		revisions = append(revisions, siteagent.MachineRevision{
+			ID: mach.ID, Revision: mach.Revision, Unconfirmed: mach.Boot == siteagent.BootInstall && !mach.isConfirmed,
+		})
 	}
 	slices.SortFunc(revisions, func(a, b siteagent.MachineRevision) int { return cmp.Compare(a.ID, b.ID) })
 	return revisions
@@ -300,12 +304,26 @@ func hashToken(token string) string {
 // isInstalling reports whether a machine has a token and has not reported the end of its installation.
 func (mach *machine) isInstalling() bool { return mach.Token != "" && !mach.Ended }
 
-// bootAction returns what the machine boots. A machine that is installed boots its disk.
+// bootAction returns what the machine boots. A machine that is installed boots its disk. One that the control plane has not confirmed
+// since the agent started waits, because the agent's folder may come from a backup or a snapshot: the machine may be in use.
 func (mach *machine) bootAction() string {
-	if mach.Boot == siteagent.BootInstall && mach.Ended {
+	switch {
+	case mach.Boot != siteagent.BootInstall:
+		return mach.Boot
+	case mach.Ended:
 		return siteagent.BootLocal
+	case !mach.isConfirmed:
+		return siteagent.BootWait
 	}
-	return mach.Boot
+	return siteagent.BootInstall
+}
+
+// waitReason returns why the machine waits.
+func (mach *machine) waitReason() string {
+	if mach.Boot == siteagent.BootInstall {
+		return "The agent has started, and the control plane has not confirmed this install since."
+	}
+	return mach.Reason
 }
 
 // Run sends pending reports until ctx ends.
