@@ -43,6 +43,13 @@ packages: ## build a .deb and an .rpm in bin/packages; test them with dpkg, and 
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
 	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
 
+.PHONY: rescue
+rescue: ## as root, build the system in memory and its packages ironplane-rescue in bin/rescue; make netboot-setup installs the tools
+	@mkdir -p bin/rescue && rm -f bin/rescue/*
+	$(if $(ADD),ADD=$(ADD)) $(if $(KERNEL),KERNEL=$(KERNEL)) $(if $(MIRROR),MIRROR=$(MIRROR)) deploy/rescue/build.sh bin/rescue
+	@for packager in deb rpm; do \
+		VERSION=$(PACKAGE_VERSION) go run $(NFPM) package --config deploy/rescue/nfpm.yaml --packager $$packager --target bin/rescue/ || exit 1; done
+
 # The newest tag, with the number of commits since; without a tag the commit's time.
 PACKAGE_VERSION = $$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed 's/^v//; s/-/+/g' | grep . || git log -1 --format=0.0.%ct+%h)
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
@@ -113,7 +120,7 @@ netboot-setup: ## as root, install the tools for make netboot and make machine o
 	-apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $(NETBOOT_PACKAGES)
 
-NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring xorriso
+NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring xorriso qemu-utils
 
 .PHONY: machine
 machine: ## as root, while make run runs, install a machine (QEMU) over the API, and show its console: make machine KEY=ip_…

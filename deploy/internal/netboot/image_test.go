@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 const (
@@ -49,7 +47,7 @@ var (
 		{"/usr/lib/grub/x86_64-efi/normal.mod", "grub-efi-amd64-bin"},
 	}
 	// memoryTools are needed to build the system in memory and to sign in to it.
-	memoryTools = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, sshClient}
+	memoryTools = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"xorriso", "xorriso"}, {"qemu-img", "qemu-utils"}, sshClient}
 
 	routerIPv6 = tool{"radvd", "radvd"}
 	relayAgent = tool{"dhcrelay", "isc-dhcp-relay"}
@@ -355,24 +353,22 @@ func addFiles(t testing.TB, folder, below string, files ...string) {
 	}
 }
 
-// addMemorySystem gives an agent the system in memory. The commands of the document build it, with a kernel for
-// virtual machines.
-func addMemorySystem(t testing.TB, folder string) {
+// addMemorySystem builds the system in memory with a kernel for virtual machines, imports it, and syncs it to the agent.
+func (o *operator) addMemorySystem() {
+	o.Helper()
+	built := sharedFolder(o, "rescue", `"$RESCUE/build.sh" .`, "RESCUE="+rescueFolder(o), "KERNEL=linux-image-cloud-amd64")
+	shell(o, built, `"$RESCUE/import.sh" rescue.iso`, "RESCUE="+rescueFolder(o), "API="+o.c.URL, "KEY="+o.c.Key)
+	o.sync()
+}
+
+// rescueFolder returns the folder with what builds the system in memory.
+func rescueFolder(t testing.TB) string {
 	t.Helper()
-	created := sharedFolder(
-		t,
-		"memory",
-		testkit.CodeBlock(t, document, "netboot memory"),
-		"IRONPLANE_AGENT_FOLDER=.",
-		"KERNEL=linux-image-cloud-amd64",
-	)
-	addFiles(
-		t,
-		folder,
-		"local/memory",
-		filepath.Join(created, "files/local/memory/vmlinuz"),
-		filepath.Join(created, "files/local/memory/initrd"),
-	)
+	path, err := filepath.Abs("../../rescue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // sharedFolder returns a folder that several tests share. A script fills it for the first of them.

@@ -26,7 +26,7 @@ func TestSystemInMemory(t *testing.T) {
 			o := newOperator(t)
 			image.addFiles(t, o.folder)
 			shell(t, filepath.Join(o.folder, "files/local/image"), "zstd -q disk.raw")
-			addMemorySystem(t, o.folder)
+			o.addMemorySystem()
 			key := o.newKey()
 			mac := fmt.Sprintf("52:54:00:77:00:%02x", 80+n)
 			one := map[string]any{
