@@ -51,19 +51,19 @@ func write(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(context.WithoutCancel(ctx))) }()
 
-	passwords := map[string]secret.String{shared: secret.New(shared)}
+	roles := map[string]provision.Role{shared: {Password: secret.New(shared)}}
 	for _, d := range product.Services {
-		passwords[d.Name] = secret.New(d.Name)
+		roles[d.Name] = provision.Role{Password: secret.New(d.Name)}
 	}
-	if err := provision.Database(ctx, server.URL("postgres"), "", passwords); err != nil {
+	if err := provision.Database(ctx, server.URL("postgres"), "", roles); err != nil {
 		return err
 	}
 	describe := func(d service.Definition) ([]statement, error) {
-		url, err := provision.ServiceURL(server.URL("postgres"), "", d.Name, passwords[d.Name])
+		url, err := provision.ServiceURL(server.URL("postgres"), "", d.Name, roles[d.Name].Password)
 		if err != nil {
 			return nil, err
 		}
-		db, err := pool.Open(ctx, url.Reveal(), 2, nil)
+		db, err := pool.Open(ctx, url.Reveal(), 2, pool.Options{})
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/postgres/provision"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/pkg/testkit/receiver"
@@ -109,17 +108,17 @@ func TestAddedServiceIsProvisioned(t *testing.T) {
 	if err := createSecrets(c); err != nil {
 		t.Fatal(err)
 	}
-	_, passwords, err := c.postgres()
+	_, roles, err := c.postgres()
 	if err != nil {
 		t.Fatal(err)
 	}
 	admin := testkit.AdminURL(t, testkit.Databases(t, testkit.Service{Name: "other"})["other"])
 	const prefix = "added_"
-	added := map[string]secret.String{gadgets.Name: passwords[gadgets.Name]}
+	added := map[string]provision.Role{gadgets.Name: roles[gadgets.Name]}
 	if err := provision.Database(t.Context(), admin.Reveal(), prefix, added); err != nil {
 		t.Fatal(err)
 	}
-	url, err := provision.ServiceURL(admin.Reveal(), prefix, gadgets.Name, passwords[gadgets.Name])
+	url, err := provision.ServiceURL(admin.Reveal(), prefix, gadgets.Name, roles[gadgets.Name].Password)
 	if err != nil {
 		t.Fatal(err)
 	}

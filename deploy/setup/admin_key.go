@@ -24,7 +24,7 @@ func printAdminKey(ctx context.Context, c config, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	db, err := pool.Open(ctx, url.Reveal(), 1, nil)
+	db, err := pool.Open(ctx, url.Reveal(), 1, pool.Options{})
 	if err != nil {
 		return err
 	}

@@ -31,35 +31,37 @@ func bootstrap(ctx context.Context, c config) error {
 
 // bootstrapPostgres creates the services' roles and schemas, and returns the database URL of each service.
 func (c config) bootstrapPostgres(ctx context.Context) (map[string]secret.String, error) {
-	admin, passwords, err := c.postgres()
+	admin, roles, err := c.postgres()
 	if err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
-	for name, password := range passwords {
-		if urls[name], err = provision.ServiceURL(admin, rolePrefix, name, password); err != nil {
+	for name, role := range roles {
+		if urls[name], err = provision.ServiceURL(admin, rolePrefix, name, role.Password); err != nil {
 			return nil, err
 		}
 	}
-	if err := provision.Database(ctx, admin, rolePrefix, passwords); err != nil {
+	if err := provision.Database(ctx, admin, rolePrefix, roles); err != nil {
 		return nil, err
 	}
 	return urls, product.MarkLostSchemas(ctx, secret.New(admin))
 }
 
-// postgres returns the administrator's URL of the database, and the passwords of the services' roles.
-func (c config) postgres() (admin string, passwords map[string]secret.String, err error) {
+// postgres returns the administrator's URL of the database, and the services' roles.
+func (c config) postgres() (admin string, roles map[string]provision.Role, err error) {
 	password, err := c.readSecret("postgres-password")
 	if err != nil {
 		return "", nil, err
 	}
-	passwords = map[string]secret.String{}
+	roles = map[string]provision.Role{}
 	for _, name := range product.Names() {
-		if passwords[name], err = c.readSecret(name + "-password"); err != nil {
+		password, err := c.readSecret(name + "-password")
+		if err != nil {
 			return "", nil, err
 		}
+		roles[name] = provision.Role{Password: password, Connections: c.Connections}
 	}
-	return c.adminURL(password), passwords, nil
+	return c.adminURL(password), roles, nil
 }
 
 // printSQL prints the statements that create the database and its administrator. Only a superuser may run them.

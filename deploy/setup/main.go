@@ -20,10 +20,11 @@ import (
 
 // config is the configuration of all commands, from environment variables.
 type config struct {
-	Secrets  string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of all secrets; each process has its own folder in it"`
-	Postgres string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"the address of PostgreSQL"`
-	Redis    string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"the address of Redis"`
-	Consul   string `env:"CONSUL_URL" doc:"the URL of Consul, such as http://127.0.0.1:8500"`
+	Secrets     string `env:"IRONPLANE_SECRETS" default:"./secrets" doc:"the folder of all secrets; each process has its own folder in it"`
+	Postgres    string `env:"IRONPLANE_POSTGRES" default:"127.0.0.1:5432" doc:"the address of PostgreSQL"`
+	Redis       string `env:"IRONPLANE_REDIS" default:"127.0.0.1:6379" doc:"the address of Redis"`
+	Connections int    `env:"IRONPLANE_ROLE_CONNECTIONS" default:"18" doc:"for bootstrap: how many connections to PostgreSQL all instances of a service may have together: IRONPLANE_CONNECTIONS for each instance, and 3 for commands; 0: leave the roles as they are"`
+	Consul      string `env:"CONSUL_URL" doc:"the URL of Consul, such as http://127.0.0.1:8500"`
 
 	Restored product.ReconcileConfig
 
@@ -105,11 +106,11 @@ func (c *config) checks() []health.Check {
 			return err
 		}},
 		{Name: "IRONPLANE_POSTGRES: roles and schemas exist, or can be created", Ask: func(ctx context.Context) error {
-			admin, passwords, err := c.postgres()
+			admin, roles, err := c.postgres()
 			if err != nil {
 				return err
 			}
-			return provision.Check(ctx, admin, rolePrefix, passwords)
+			return provision.Check(ctx, admin, rolePrefix, roles)
 		}},
 		{Name: "IRONPLANE_REDIS: it answers", Ask: func(ctx context.Context) error {
 			password, err := c.readSecret("redis-password")

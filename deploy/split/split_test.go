@@ -461,7 +461,7 @@ func openDatabase(t *testing.T, f *fleet, service string) *pool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := pool.Open(t.Context(), string(url), 1, nil)
+	db, err := pool.Open(t.Context(), string(url), 1, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type fixture struct {
 }
 
 func newFixture(t testing.TB) *fixture {
-	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10, nil)
+	opened, err := pool.Open(t.Context(), testkit.Databases(t, testkit.Service{Name: "jobs"})["jobs"].Reveal(), 10, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
@@ -98,8 +99,8 @@ type Settings struct {
 
 // Tuning is what tests set and operators cannot. The zero value is that of production.
 type Tuning struct {
-	// MinTimeout is a lower bound for timeouts of requests to other services and of idle transactions. Tests set it, so
-	// that none fails because the machine is busy.
+	// MinTimeout is a lower bound for timeouts of requests to other services, of idle transactions, and for a connection
+	// to the database. Tests set it, so that none fails because the machine is busy.
 	MinTimeout time.Duration
 	// PasswordMemory is the memory for hashing a password, in KiB; 0: account.DefaultMemory.
 	PasswordMemory uint32
@@ -107,14 +108,14 @@ type Tuning struct {
 	PollInterval time.Duration
 }
 
-// SessionParameters returns the parameters of Postgres for the service's serving sessions.
-func (d Definition) SessionParameters(t Tuning) map[string]string {
-	if t.MinTimeout == 0 {
-		return d.Parameters
+// PoolOptions returns the options of the service's pool.
+func (d Definition) PoolOptions(t Tuning) pool.Options {
+	o := pool.Options{Parameters: d.Parameters, AcquireTimeout: t.MinTimeout}
+	if t.MinTimeout > 0 {
+		o.Parameters = map[string]string{"idle_in_transaction_session_timeout": strconv.FormatInt(t.MinTimeout.Milliseconds(), 10)}
+		maps.Copy(o.Parameters, d.Parameters)
 	}
-	all := map[string]string{"idle_in_transaction_session_timeout": strconv.FormatInt(t.MinTimeout.Milliseconds(), 10)}
-	maps.Copy(all, d.Parameters)
-	return all
+	return o
 }
 
 // Deps are what a service needs from its host.

@@ -108,7 +108,7 @@ func runService(t testing.TB, d service.Definition, o ServiceOptions, url secret
 	if err := host.Unlock(d, &s.Deps, key); err != nil {
 		return nil, err
 	}
-	on, err := pool.Open(t.Context(), url.Reveal(), connections, d.SessionParameters(o.Settings.Tuning))
+	on, err := pool.Open(t.Context(), url.Reveal(), connections, d.PoolOptions(o.Settings.Tuning))
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func Database(t testing.TB, service string, migrations fs.FS) *pg.DB {
 
 func open(t testing.TB, url secret.String) *pg.DB {
 	t.Helper()
-	opened, err := pool.Open(t.Context(), url.Reveal(), connections, nil)
+	opened, err := pool.Open(t.Context(), url.Reveal(), connections, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,12 +198,12 @@ func makeTemplate(admin *devservers.Postgres, name string, names []string, servi
 	if err := execute(ctx, admin.URL("postgres"), "CREATE DATABASE "+name); err != nil {
 		return err
 	}
-	passwords := map[string]secret.String{}
+	roles := map[string]provision.Role{}
 	for _, service := range names {
-		passwords[service] = password
+		roles[service] = provision.Role{Password: password}
 	}
 	server.roles.Lock() // all databases share the roles
-	err := provision.Database(ctx, admin.URL(name), rolePrefix, passwords)
+	err := provision.Database(ctx, admin.URL(name), rolePrefix, roles)
 	server.roles.Unlock()
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func makeTemplate(admin *devservers.Postgres, name string, names []string, servi
 		if err != nil {
 			return err
 		}
-		db, err := pool.Open(ctx, url.Reveal(), 2, nil)
+		db, err := pool.Open(ctx, url.Reveal(), 2, pool.Options{})
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ var oldData = []string{
 func TestAssignmentsAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	url := testkit.Databases(t, testkit.Service{Name: "network_before", Migrations: beforeStatuses(t)})["network_before"]
-	opened, err := pool.Open(t.Context(), url.Reveal(), 4, nil)
+	opened, err := pool.Open(t.Context(), url.Reveal(), 4, pool.Options{})
 	testkit.Must(t, err)
 	defer opened.Close()
 	db := opened.DB

@@ -40,7 +40,7 @@ func newImporter(t *testing.T, at string) *importer {
 		t.Context(),
 		testkit.Databases(t, testkit.Service{Name: pxe.Name, Migrations: pxe.Definition.Migrations})[pxe.Name].Reveal(),
 		10,
-		nil,
+		pool.Options{},
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func newMailFixture(t testing.TB, smtp string) *mailFixture {
 		t.Context(),
 		testkit.Databases(t, testkit.Service{Name: system.Name, Migrations: system.Definition.Migrations})[system.Name].Reveal(),
 		10,
-		nil,
+		pool.Options{},
 	)
 	if err != nil {
 		t.Fatal(err)

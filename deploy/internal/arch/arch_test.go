@@ -60,7 +60,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/postgres/pg", "pkg/auth/principal pkg/postgres/pgerror pkg/postgres/statement pkg/schema pkg/secret"},
 	{"pkg/postgres/pgerror", "pkg/problem"},
 	{"pkg/postgres/pool", "pkg/postgres/pg pkg/postgres/pgerror pkg/runtime/tracing pkg/secret"},
-	{"pkg/postgres/provision", "pkg/postgres/migrate pkg/postgres/pool pkg/secret"},
+	{"pkg/postgres/provision", "pkg/postgres/migrate pkg/postgres/pgerror pkg/postgres/pool pkg/secret"},
 	{"pkg/postgres/statement", "pkg/schema pkg/secret"},
 	{"pkg/postgres/table", "pkg/postgres/pg pkg/postgres/statement pkg/seal pkg/secret"},
 	{"pkg/problem", "pkg/auth/principal"},
@@ -87,7 +87,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/schema", ""},
 	{"pkg/seal", "pkg/secret"},
 	{"pkg/secret", ""},
-	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/cache pkg/catalog pkg/events pkg/postgres/pg pkg/rest pkg/runtime/health
+	{"pkg/service", `pkg/auth/keycache pkg/auth/permission pkg/cache pkg/catalog pkg/events pkg/postgres/pg pkg/postgres/pool pkg/rest pkg/runtime/health
 		pkg/runtime/mesh pkg/seal pkg/secret pkg/wake`},
 	{"pkg/settings", "pkg/runtime/mesh"},
 	{"pkg/template", "pkg/secret"},

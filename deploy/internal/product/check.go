@@ -16,12 +16,12 @@ import (
 // CheckDatabase returns an error that says what an installation still lacks in a database: a permission of its administrator,
 // an extension, or the right password of a role. It changes nothing.
 func CheckDatabase(ctx context.Context, admin secret.String, data string) error {
-	passwords := map[string]secret.String{}
+	roles := map[string]provision.Role{}
 	for _, name := range Names() {
 		text, _ := os.ReadFile(passwordFile(data, name)) // Bootstrap creates a missing one
-		passwords[name] = secret.New(strings.TrimSpace(string(text)))
+		roles[name] = provision.Role{Password: secret.New(strings.TrimSpace(string(text)))}
 	}
-	return provision.Check(ctx, admin.Reveal(), rolePrefix(admin), passwords)
+	return provision.Check(ctx, admin.Reveal(), rolePrefix(admin), roles)
 }
 
 // CheckConnections returns an error if the database allows fewer connections than an installation in one process may open.

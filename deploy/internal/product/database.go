@@ -148,22 +148,22 @@ func (c *Claim) Close(ctx context.Context) error { return c.conn.Close(ctx) }
 // service's schema by the service's name. It stores the passwords of their roles in the data folder.
 func Bootstrap(ctx context.Context, admin secret.String, data string) (map[string]secret.String, error) {
 	prefix := rolePrefix(admin)
-	passwords := map[string]secret.String{}
+	roles := map[string]provision.Role{}
 	for _, name := range Names() {
 		password, err := ensurePassword(passwordFile(data, name))
 		if err != nil {
 			return nil, fmt.Errorf("store the password of %s's role: %w", name, err)
 		}
-		passwords[name] = password
+		roles[name] = provision.Role{Password: password}
 	}
-	if err := provision.Database(ctx, admin.Reveal(), prefix, passwords); err != nil {
+	if err := provision.Database(ctx, admin.Reveal(), prefix, roles); err != nil {
 		return nil, err
 	}
 	if err := MarkLostSchemas(ctx, admin); err != nil {
 		return nil, err
 	}
 	urls := map[string]secret.String{}
-	for name := range passwords {
+	for name := range roles {
 		read := func() (string, error) {
 			password, err := os.ReadFile(passwordFile(data, name))
 			if err != nil {
@@ -214,13 +214,13 @@ func OpenSchema(ctx context.Context, admin secret.String, service string) (*pool
 	query := u.Query()
 	query.Set("search_path", service+",ext")
 	u.RawQuery = query.Encode()
-	return pool.Open(ctx, u.String(), 1, nil)
+	return pool.Open(ctx, u.String(), 1, pool.Options{})
 }
 
 // Migrate brings the services' schemas up to date.
 func Migrate(ctx context.Context, urls map[string]secret.String) error {
 	for _, s := range Services {
-		db, err := pool.Open(ctx, urls[s.Name].Reveal(), 1, nil)
+		db, err := pool.Open(ctx, urls[s.Name].Reveal(), 1, pool.Options{})
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.Name, err)
 		}

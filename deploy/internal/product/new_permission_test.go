@@ -28,7 +28,7 @@ func (i *installation) beforeSwitches() {
 		definition service.Definition
 		sets       []string
 	}{{identity.Definition, []string{"admin.permissions", "api_key.bound"}}, {system.Definition, []string{"integration.permissions"}}} {
-		db, err := pool.Open(i.Context(), i.urls[of.definition.Name].Reveal(), 1, nil)
+		db, err := pool.Open(i.Context(), i.urls[of.definition.Name].Reveal(), 1, pool.Options{})
 		if err != nil {
 			i.Fatal(err)
 		}

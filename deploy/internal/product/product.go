@@ -130,7 +130,7 @@ func Open(
 
 // start opens a service's pool, migrates its schema and assembles the service. Its tasks do not run yet.
 func (p *Product) start(ctx context.Context, d service.Definition, url secret.String, deps service.Deps) error {
-	db, err := pool.Open(ctx, url.Reveal(), connections, d.SessionParameters(deps.Tuning))
+	db, err := pool.Open(ctx, url.Reveal(), connections, d.PoolOptions(deps.Tuning))
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func Reconcile(ctx context.Context, urls map[string]secret.String, c ReconcileCo
 	}
 	schemas := map[string]*pg.DB{}
 	for name, url := range urls {
-		db, err := pool.Open(ctx, url.Reveal(), 1, nil)
+		db, err := pool.Open(ctx, url.Reveal(), 1, pool.Options{})
 		if err != nil {
 			return fmt.Errorf("open the schema of %s: %w", name, err)
 		}

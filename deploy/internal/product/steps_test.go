@@ -75,7 +75,7 @@ func TestMigrationInSteps(t *testing.T) {
 	migrate := func() chan error {
 		migrated := make(chan error, 1)
 		go func() {
-			db, err := pool.Open(ctx, url.Reveal(), 2, nil)
+			db, err := pool.Open(ctx, url.Reveal(), 2, pool.Options{})
 			if err != nil {
 				migrated <- err
 				return
@@ -157,7 +157,7 @@ func TestColumnOfALargeTable(t *testing.T) {
 		return d
 	}
 	url := testkit.Databases(t, testkit.Service{Name: network.Name, Migrations: migrationsBefore(t, "0010")})[network.Name]
-	db, err := pool.Open(t.Context(), url.Reveal(), 4, nil)
+	db, err := pool.Open(t.Context(), url.Reveal(), 4, pool.Options{})
 	testkit.Must(t, err)
 	defer db.Close()
 	testkit.Must(t, host.Migrate(t.Context(), network.Definition, db, slog.New(slog.DiscardHandler)))

@@ -15,7 +15,7 @@ import (
 // Welcome prints the installation's address, and creates the first admin if there is none. It writes the admin's key to the
 // configured file or, without one, to the screen.
 func (i *Installation) Welcome(ctx context.Context, address string) error {
-	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1, nil)
+	db, err := pool.Open(ctx, i.Databases[identity.Name].Reveal(), 1, pool.Options{})
 	if err != nil {
 		return err
 	}

@@ -90,16 +90,16 @@ func (db *database) adminURL() string { return db.postgres.URL("postgres") }
 
 // assignSchemas creates the services' roles and schemas.
 func (db *database) assignSchemas(ctx context.Context) error {
-	passwords := map[string]secret.String{}
+	roles := map[string]provision.Role{}
 	for _, name := range product.Names() {
-		passwords[name] = secret.New(rand.Text())
+		roles[name] = provision.Role{Password: secret.New(rand.Text())}
 	}
-	if err := provision.Database(ctx, db.adminURL(), rolePrefix, passwords); err != nil {
+	if err := provision.Database(ctx, db.adminURL(), rolePrefix, roles); err != nil {
 		return err
 	}
 	db.urls = map[string]string{}
-	for name, password := range passwords {
-		url, err := provision.ServiceURL(db.adminURL(), rolePrefix, name, password)
+	for name, role := range roles {
+		url, err := provision.ServiceURL(db.adminURL(), rolePrefix, name, role.Password)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (db *database) assignSchemas(ctx context.Context) error {
 
 // seed creates port speeds with the ids from 1.
 func (db *database) seed(ctx context.Context, rows int) error {
-	pool, err := pool.Open(ctx, db.urls[network.Name], 2, nil)
+	pool, err := pool.Open(ctx, db.urls[network.Name], 2, pool.Options{})
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ const poolSize = 8
 
 // serveService runs the network service's handler without a gateway. Every caller is an admin.
 func serveService(ctx context.Context, o serverConfig, announceReady announce) error {
-	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize, network.Definition.Parameters)
+	db, err := pool.Open(ctx, o.Databases[network.Name], poolSize, network.Definition.PoolOptions(service.Tuning{}))
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (l *suite) writeIdentity(authority *mtls.Authority, name string) (mtls.File
 
 // newKey creates an API key for the first admin.
 func (db *database) newKey(ctx context.Context) (string, error) {
-	own, err := pool.Open(ctx, db.urls[identity.Name], 1, nil)
+	own, err := pool.Open(ctx, db.urls[identity.Name], 1, pool.Options{})
 	if err != nil {
 		return "", err
 	}
@@ -138,7 +138,7 @@ func serveSplitService(ctx context.Context, o serverConfig, announceReady announ
 	if o.Member.Name == identity.Name {
 		served = identity.Definition
 	}
-	db, err := pool.Open(ctx, o.Databases[served.Name], poolSize, served.Parameters)
+	db, err := pool.Open(ctx, o.Databases[served.Name], poolSize, served.PoolOptions(service.Tuning{}))
 	if err != nil {
 		return err
 	}

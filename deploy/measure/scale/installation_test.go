@@ -129,7 +129,7 @@ func progress(t testing.TB) io.Writer {
 
 func createFirstAdmin(t testing.TB, url secret.String) {
 	t.Helper()
-	db, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	db, err := pool.Open(t.Context(), url.Reveal(), 1, pool.Options{})
 	testkit.Must(t, err)
 	defer db.Close()
 	_, _, err = admin.CreateFirst(t.Context(), db.DB)

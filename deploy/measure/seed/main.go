@@ -97,7 +97,7 @@ func fill(ctx context.Context, data string, admin secret.String, o rows.Options)
 
 // createFirstAdmin creates the first admin with an API key. It runs before the seeded admins, whose keys are unknown.
 func createFirstAdmin(ctx context.Context, url secret.String) error {
-	db, err := pool.Open(ctx, url.Reveal(), 1, nil)
+	db, err := pool.Open(ctx, url.Reveal(), 1, pool.Options{})
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (s *schema) connect() *pgx.Conn {
 
 func (s *schema) pool() *pool.Pool {
 	s.Helper()
-	opened, err := pool.Open(s.Context(), s.url, 2, nil)
+	opened, err := pool.Open(s.Context(), s.url, 2, pool.Options{})
 	testkit.Must(s, err)
 	s.Cleanup(opened.Close)
 	return opened

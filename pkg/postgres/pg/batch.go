@@ -92,7 +92,7 @@ func (tx *Tx) send(ctx context.Context, last command) pgx.BatchResults {
 		return results
 	}
 	tx.db.pool.Reset()
-	conn, acquireErr := tx.db.pool.Acquire(ctx)
+	conn, acquireErr := tx.db.connect(ctx)
 	if acquireErr != nil {
 		return results
 	}
@@ -143,22 +143,4 @@ func (r *rows) Err() error {
 		return err
 	}
 	return r.err
-}
-
-// row is the first of some rows.
-type row struct{ rows pgx.Rows }
-
-func (r row) Scan(to ...any) error {
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(to...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
 }

@@ -4,9 +4,12 @@ package pg
 import (
 	"context"
 	"embed"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 )
 
 // Migrations create the tables that this package writes.
@@ -42,19 +45,29 @@ func (db *DB) OnWake(wake func(topic string)) { db.wake = wake }
 func (db *DB) Recorded() <-chan struct{} { return db.recorded }
 
 // Query runs a statement that reads, outside of any transaction.
-func (db *DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return db.pool.Query(ctx, sql, args...)
+func (db *DB) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
+	err = db.acquire(ctx, func() error {
+		rows, err = db.pool.Query(ctx, sql, args...)
+		return err
+	})
+	if errors.Is(err, pgerror.ErrBusy) {
+		rows = failedRows{rows, err}
+	}
+	return rows, err
 }
 
 // QueryRow runs a statement that reads one row, outside of any transaction.
 func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return db.pool.QueryRow(ctx, sql, args...)
+	rows, _ := db.Query(ctx, sql, args...)
+	return row{rows}
 }
 
 // Parse checks that the tables and columns of a statement exist, without running it.
 func (db *DB) Parse(ctx context.Context, sql string) error {
-	return db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		_, err := c.Conn().Prepare(ctx, "", sql)
-		return err
+	return db.acquire(ctx, func() error {
+		return db.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			_, err := c.Conn().Prepare(ctx, "", sql)
+			return err
+		})
 	})
 }

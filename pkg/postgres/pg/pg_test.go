@@ -249,7 +249,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("a read-only transaction: got %v, want unavailable with a time to try again", f)
 	}
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1, nil)
+	_, refused := pool.Open(t.Context(), strings.Replace(url, "for-tests-only", "another", 1), 1, pool.Options{})
 	if f := problem.From(pgerror.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a wrong password: got %v, want unavailable with a time to try again", f)
 	}
@@ -267,7 +267,7 @@ func TestDatabaseRestarts(t *testing.T) {
 		t.Context(),
 		url,
 		connections,
-		map[string]string{"idle_in_transaction_session_timeout": "0"},
+		pool.Options{Parameters: map[string]string{"idle_in_transaction_session_timeout": "0"}},
 	) // the units of work wait for one another
 	if err != nil {
 		t.Fatal(err)
@@ -529,7 +529,7 @@ func TestServicesAreApart(t *testing.T) {
 	}
 	guess, _ := url.Parse(urls["others"].Reveal())
 	guess.User = url.UserPassword(guess.User.Username(), "wrong")
-	if _, err := pool.Open(t.Context(), guess.String(), 1, nil); err == nil || strings.Contains(err.Error(), "wrong") {
+	if _, err := pool.Open(t.Context(), guess.String(), 1, pool.Options{}); err == nil || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("a wrong password: got %v, want an error without the password", err)
 	}
 }
@@ -555,7 +555,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
-			db, err := pool.Open(ctx, urls["late"].Reveal(), 2, nil)
+			db, err := pool.Open(ctx, urls["late"].Reveal(), 2, pool.Options{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -572,7 +572,7 @@ func TestMigrateAtOnce(t *testing.T) {
 func TestSchemaOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	aged, err := pool.Open(ctx, testkit.Databases(t, testkit.Service{Name: "aged"})["aged"].Reveal(), 2, nil)
+	aged, err := pool.Open(ctx, testkit.Databases(t, testkit.Service{Name: "aged"})["aged"].Reveal(), 2, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -624,7 +624,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 func TestFirstLocks(t *testing.T) {
 	t.Parallel()
 	url := testkit.Databases(t, testkit.Service{Name: "things", Migrations: migrations})["things"].Reveal()
-	opened, err := pool.Open(t.Context(), url, 12, nil)
+	opened, err := pool.Open(t.Context(), url, 12, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

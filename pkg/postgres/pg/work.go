@@ -116,7 +116,7 @@ func (db *DB) run(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
 
 // runOnce is one attempt of InTx or DryRun.
 func (db *DB) runOnce(ctx context.Context, dry *dryRun, fn func(*Tx) error) error {
-	conn, err := db.pool.Acquire(ctx)
+	conn, err := db.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -182,6 +182,15 @@ func (db *DB) notify(tx *Tx) {
 	for _, topic := range tx.wakes {
 		db.wake(topic)
 	}
+}
+
+// connect acquires a connection of the pool.
+func (db *DB) connect(ctx context.Context) (conn *pgxpool.Conn, err error) {
+	err = db.acquire(ctx, func() error {
+		conn, err = db.pool.Acquire(ctx)
+		return err
+	})
+	return conn, err
 }
 
 // commitTimeout bounds the commit together with the functions of AfterCommit.

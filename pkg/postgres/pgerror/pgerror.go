@@ -29,6 +29,9 @@ func Explain(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return problem.New(problem.NotFound, "There is no such item.").Because(err)
 	}
+	if errors.Is(err, ErrBusy) || IsFull(err) {
+		return Unavailable("No connection to the database is free right now. Try again.", err)
+	}
 	if _, unreachable := errors.AsType[*pgconn.ConnectError](err); unreachable { // includes refused passwords
 		return Unavailable("The database does not answer right now.", err)
 	}
@@ -54,6 +57,15 @@ func Explain(err error) error {
 		return Unavailable("The database is read-only right now. Try again later.", err)
 	}
 	return err
+}
+
+// ErrBusy is the error of work that waited too long for one of its pool's connections.
+var ErrBusy = errors.New("no connection to the database became free in time")
+
+// IsFull reports whether the server, the database or the role has no connection left (too_many_connections).
+func IsFull(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == "53300"
 }
 
 // violations maps SQLSTATEs of integrity errors to field errors.

@@ -53,7 +53,7 @@ func (b Budget) Shortage(ctx context.Context, q interface {
 	}
 	return fmt.Sprintf(
 		"The database allows too few connections: this process may open %d, but %s. Requests will fail under load. Raise the "+
-			"limit, or lower IRONPLANE_CONNECTIONS.",
+			"limit (of roles: IRONPLANE_ROLE_CONNECTIONS of setup bootstrap), or lower IRONPLANE_CONNECTIONS.",
 		b.All,
 		strings.Join(short, "; "),
 	), nil

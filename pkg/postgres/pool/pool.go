@@ -2,6 +2,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,13 @@ import (
 
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -39,10 +42,31 @@ var serverTimeouts = map[string]string{
 	"idle_in_transaction_session_timeout": "5000",
 }
 
-// Open connects to url (postgres://…?search_path=network,ext) with at most this many connections. Sessions have these
-// parameters of Postgres. Open returns once the first connection is established. It waits up to a minute for a database that
-// is starting or has no free connection.
-func Open(ctx context.Context, url string, connections int, parameters map[string]string) (*Pool, error) {
+const (
+	// connectTimeout bounds the time to establish a connection.
+	connectTimeout = 10 * time.Second
+	// acquireTimeout is how long work waits for a connection of a busy pool. It is shorter than requests may take, so that
+	// their callers still get an answer.
+	acquireTimeout = 5 * time.Second
+	// idleTimeout is after how long an idle connection is closed. A pool looks at its connections every idleInterval, and
+	// afterwards uses each of them once before it uses one of them again. So idleTimeout is well below idleInterval: every
+	// idle connection has been used within the interval.
+	idleTimeout, idleInterval = 20 * time.Second, time.Minute
+)
+
+// Options change how a pool connects. The zero value is that of production.
+type Options struct {
+	// Parameters are parameters of Postgres for each session.
+	Parameters map[string]string
+	// AcquireTimeout is how long work waits for a free connection; 0: five seconds.
+	AcquireTimeout time.Duration
+	// IdleTimeout is after how long an idle connection is closed; 0: between 20 and 80 seconds.
+	IdleTimeout time.Duration
+}
+
+// Open connects to url (postgres://…?search_path=network,ext) with at most this many connections. Open returns once the
+// first connection is established. It waits up to a minute for a database that is starting or has no free connection.
+func Open(ctx context.Context, url string, connections int, o Options) (*Pool, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
 	}
@@ -51,13 +75,18 @@ func Open(ctx context.Context, url string, connections int, parameters map[strin
 		return nil, fmt.Errorf("read the database URL: %w", err)
 	}
 	config.MaxConns = int32(connections)
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.ConnConfig.ConnectTimeout = 10 * time.Second
-	if provider := tracing.Provider(); provider != nil {
-		config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(provider))
+	config.MaxConnIdleTime, config.HealthCheckPeriod = idleTimeout, idleInterval
+	if o.IdleTimeout > 0 {
+		config.MaxConnIdleTime, config.HealthCheckPeriod = o.IdleTimeout, o.IdleTimeout*3
 	}
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	tracers := []pgx.QueryTracer{acquireLimit{cmp.Or(o.AcquireTimeout, acquireTimeout)}}
+	if provider := tracing.Provider(); provider != nil {
+		tracers = append(tracers, otelpgx.NewTracer(otelpgx.WithTracerProvider(provider)))
+	}
+	config.ConnConfig.Tracer = multitracer.New(tracers...)
 	serving := maps.Clone(serverTimeouts)
-	maps.Copy(serving, parameters)
+	maps.Copy(serving, o.Parameters)
 	maps.Copy(config.ConnConfig.RuntimeParams, serving)
 	p := &Pool{sessionParameters: serving, renewal: renewal{turn: make(chan struct{}, 1)}}
 	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.applyURL(config) }
@@ -110,7 +139,7 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 	defer cancel()
 	for {
 		err := pool.Ping(ctx)
-		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != "57P03" && refused.Code != "53300" {
+		if refused, is := errors.AsType[*pgconn.PgError](err); !pgerror.IsFull(err) && (!is || refused.Code != "57P03") {
 			return err
 		}
 		select {

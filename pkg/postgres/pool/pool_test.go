@@ -22,7 +22,7 @@ func TestParameters(t *testing.T) {
 	t.Parallel()
 	const joins, jit = "enable_mergejoin", "jit"
 	url := testkit.Databases(t, testkit.Service{Name: "tuned"})["tuned"].Reveal()
-	p, err := pool.Open(t.Context(), url, 1, map[string]string{joins: "off"})
+	p, err := pool.Open(t.Context(), url, 1, pool.Options{Parameters: map[string]string{joins: "off"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func administrate(t *testing.T, url secret.String) (do func(sql string), databas
 func TestOpenWaitsForConnections(t *testing.T) {
 	t.Parallel()
 	url := testkit.Databases(t, testkit.Service{Name: "replaced"})["replaced"]
-	before, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	before, err := pool.Open(t.Context(), url.Reveal(), 1, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestOpenWaitsForConnections(t *testing.T) {
 	do("ALTER DATABASE " + database + " CONNECTION LIMIT 2") // the administrator's own connection counts, too
 	ended := time.AfterFunc(300*time.Millisecond, before.Close)
 	defer ended.Stop()
-	p, err := pool.Open(t.Context(), url.Reveal(), 1, nil)
+	p, err := pool.Open(t.Context(), url.Reveal(), 1, pool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestWritableAfterReadOnly(t *testing.T) {
 		t.Context(),
 		url.Reveal(),
 		connections,
-		map[string]string{"idle_in_transaction_session_timeout": "0"},
+		pool.Options{Parameters: map[string]string{"idle_in_transaction_session_timeout": "0"}},
 	) // the units of work wait for one another
 	if err != nil {
 		t.Fatal(err)

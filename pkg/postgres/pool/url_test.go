@@ -19,7 +19,7 @@ func TestURLIsNotShown(t *testing.T) {
 		for _, form := range []string{"postgres://net:%s@127.0.0.1:1/db", "postgresql//net:%s@127.0.0.1:1/db", "host=127.0.0.1 port=1 " +
 			"user=net password=%s"} {
 			url := fmt.Sprintf(form, password)
-			_, opened := pool.Open(t.Context(), url, 1, nil)
+			_, opened := pool.Open(t.Context(), url, 1, pool.Options{})
 			for _, err := range []error{opened, provision.Database(t.Context(), url, "", nil)} {
 				if err == nil || strings.Contains(err.Error(), "alpha") || strings.Contains(err.Error(), "bra") {
 					t.Errorf("%s: got %v, want an error without the password", url, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ironplane/ironplane/pkg/postgres/migrate"
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -41,10 +42,17 @@ const extensionSchema = "ext"
 
 var extensions = []string{"pg_trgm", "btree_gist"}
 
+// Role is how a service logs in.
+type Role struct {
+	Password secret.String
+	// Connections is how many connections all processes with the role may have at once; 0: the role's limit stays.
+	Connections int
+}
+
 // Database creates what the services need and the database lacks: the extensions, and for each service a role
-// <rolePrefix><service> with its password. That role owns the schema <service> and may use no other. Database can be run
-// again at any time. If the administrator may not create something, the error lists the statements to run.
-func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+// <rolePrefix><service>. That role owns the schema <service> and may use no other. Database can be run again at any time.
+// If the administrator may not create something, the error lists the statements to run.
+func Database(ctx context.Context, adminURL, rolePrefix string, roles map[string]Role) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
@@ -54,7 +62,7 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	if err := bootstrap(ctx, tx, adminURL, rolePrefix, passwords); err != nil {
+	if err := bootstrap(ctx, tx, adminURL, rolePrefix, roles); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -64,7 +72,7 @@ func Database(ctx context.Context, adminURL, rolePrefix string, passwords map[st
 }
 
 // Check fails if Database would fail, with the same error. It changes nothing.
-func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+func Check(ctx context.Context, adminURL, rolePrefix string, roles map[string]Role) error {
 	conn, err := pool.Connect(ctx, adminURL)
 	if err != nil {
 		return fmt.Errorf("connect as the database's administrator: %w", err)
@@ -86,7 +94,7 @@ func Check(ctx context.Context, adminURL, rolePrefix string, passwords map[strin
 			return err
 		}
 	}
-	return bootstrap(ctx, tx, adminURL, rolePrefix, passwords)
+	return bootstrap(ctx, tx, adminURL, rolePrefix, roles)
 }
 
 func schemaStep(conn *pgx.Conn) step {
@@ -103,7 +111,7 @@ type step struct {
 
 // bootstrap creates what is missing. If the administrator may not create something, the error lists the remaining
 // statements.
-func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, passwords map[string]secret.String) error {
+func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, roles map[string]Role) error {
 	steps := []step{{
 		missingQuery: "SELECT NOT has_schema_privilege('public', $1, 'USAGE')",
 		args:         []any{extensionSchema},
@@ -116,12 +124,12 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 			statement:    "CREATE EXTENSION " + name + " SCHEMA " + extensionSchema,
 		})
 	}
-	for _, service := range slices.Sorted(maps.Keys(passwords)) {
-		works, err := canLogIn(ctx, adminURL, rolePrefix, service, passwords[service])
+	for _, service := range slices.Sorted(maps.Keys(roles)) {
+		works, err := canLogIn(ctx, adminURL, rolePrefix, service, roles[service].Password)
 		if err != nil {
 			return err
 		}
-		steps = append(steps, serviceSteps(tx.Conn().Config().Database, rolePrefix+service, service, passwords[service], works)...)
+		steps = append(steps, serviceSteps(tx.Conn().Config().Database, rolePrefix+service, service, roles[service], works)...)
 	}
 	var missing []step
 	for _, s := range steps {
@@ -143,10 +151,11 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, pass
 	return checkExtensions(ctx, tx)
 }
 
-// serviceSteps returns the steps that create a service's role and schema. works says that the role logs in with this
+// serviceSteps returns the steps that create a service's role and schema. works says that the role logs in with its
 // password already.
-func serviceSteps(database, name, service string, password secret.String, works bool) []step {
+func serviceSteps(database, name, service string, login Role, works bool) []step {
 	role := pgx.Identifier{name}.Sanitize()
+	limit := fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d", role, login.Connections)
 	return []step{
 		{
 			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
@@ -154,10 +163,15 @@ func serviceSteps(database, name, service string, password secret.String, works 
 			statement:    "CREATE ROLE " + role + " LOGIN",
 		},
 		{
-			missingQuery: "SELECT NOT $1::boolean",
-			args:         []any{works},
-			statement:    "ALTER ROLE " + role + " PASSWORD '" + scramVerifier(password) + "'",
+			missingQuery: "SELECT NOT ($1::boolean AND EXISTS (SELECT FROM pg_roles WHERE rolname = $2))",
+			args:         []any{works, name},
+			statement:    "ALTER ROLE " + role + " PASSWORD '" + scramVerifier(login.Password) + "'",
 			redacted:     "ALTER ROLE " + role + " PASSWORD '…'",
+		},
+		{
+			missingQuery: "SELECT $2::bigint > 0 AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1 AND rolconnlimit = $2::bigint)",
+			args:         []any{name, login.Connections},
+			statement:    limit,
 		},
 		{
 			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles " +
@@ -204,6 +218,9 @@ func canLogIn(ctx context.Context, adminURL, rolePrefix, service string, passwor
 		return false, err
 	}
 	conn, err := pool.Connect(ctx, at.Reveal())
+	if pgerror.IsFull(err) { // of an existing role the password was right: its limit is checked afterwards
+		return true, nil
+	}
 	if failed, ok := errors.AsType[*pgconn.PgError](
 		err,
 	); ok &&

@@ -18,7 +18,7 @@ import (
 // box is nil if the service seals nothing or its key is invalid. The checks change nothing.
 func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
 	withPool := func(ctx context.Context, ask func(*pool.Pool) error) error {
-		db, err := pool.Open(ctx, url.Reveal(), connections, nil)
+		db, err := pool.Open(ctx, url.Reveal(), connections, pool.Options{})
 		if err != nil {
 			return err
 		}

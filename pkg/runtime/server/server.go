@@ -36,7 +36,7 @@ type definition struct{ service.Definition }
 type serviceConfig struct {
 	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to listen on for the gateway and other services"`
 	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the URL of the service's schema, with the role that owns it: postgres://…?search_path=<service>,ext"`
-	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"8" doc:"the largest number of connections to the database"`
+	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"5" doc:"the largest number of connections to the database"`
 	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the URL of the Redis that all gateways and services share: redis://…"`
 	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17 or pxe:17-20; or the id of a message of this service to give up: clients:8f14e45f-…"`
 	Maintenance maintenance.File `env:"IRONPLANE_MAINTENANCE" doc:"a file: while it exists, changes are refused with its text as the reason, and jobs pause"`
@@ -152,7 +152,7 @@ func (d definition) runCommand(ctx context.Context, c keyedConfig, command servi
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.PoolOptions(service.Tuning{}))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d definition) wrapError(err error) error {
 }
 
 func (d definition) migrate(ctx context.Context, c keyedConfig) error {
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.Parameters)
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.PoolOptions(service.Tuning{}))
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer m.Close()
-	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, d.Parameters)
+	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, d.PoolOptions(service.Tuning{}))
 	if err != nil {
 		return err
 	}
