@@ -36,7 +36,7 @@ const (
 func TestReplacedInTurn(t *testing.T) {
 	f, c := startFleet(t, datastores.Config{Data: t.TempDir()}, "IRONPLANE_OWNER_RATE=100000", "IRONPLANE_OWNER_BURST=100000")
 	id := c.Do("POST", "/group", map[string]any{"name": "site"}).Want(http.StatusOK).ID()
-	names, pairs := startPairs(t, f)
+	names, pairs := startReplicas(t, f, 2)
 
 	front, stop := startCallers(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	rounds := 1
@@ -61,7 +61,7 @@ func TestReplacedInTurn(t *testing.T) {
 }
 
 // startCallers has callers view and edit the item at a path until stop is called.
-func startCallers(t *testing.T, gateways [2]*replica, key, path string) (front *balancer, stop func()) {
+func startCallers(t *testing.T, gateways []*replica, key, path string) (front *balancer, stop func()) {
 	t.Helper()
 	front = &balancer{gateways: gateways}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,7 +82,7 @@ func startCallers(t *testing.T, gateways [2]*replica, key, path string) (front *
 	}
 }
 
-// replica is one of the two processes of a service or of the gateway.
+// replica is one of the processes of a service or of the gateway.
 type replica struct {
 	name, address, operations string
 	programs                  string // the folder of the programs
@@ -92,30 +92,31 @@ type replica struct {
 	ready                     atomic.Bool // the result of the last check
 }
 
-// startPairs stops the processes of the fleet, and starts two replicas of each.
-func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*replica) {
+// startReplicas stops the processes of the fleet, and starts count replicas of each.
+func startReplicas(t *testing.T, f *fleet, count int) (names []string, replicas map[string][]*replica) {
 	t.Helper()
 	if err := f.stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.processes = map[string]*child.Child{}
-	names, pairs = append(product.Names(), principal.Gateway), map[string][2]*replica{}
-	free, err := ports.Free(4 * len(names))
+	names, replicas = append(product.Names(), principal.Gateway), map[string][]*replica{}
+	free, err := ports.Free(2 * count * len(names))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		var pair [2]*replica
-		for n := range pair {
-			pair[n] = &replica{name: name, address: free[4*i+2*n], operations: free[4*i+2*n+1], programs: f.programs, f: f}
+		var addresses []string
+		for n := range count {
+			at := 2 * (i*count + n)
+			o := &replica{name: name, address: free[at], operations: free[at+1], programs: f.programs, f: f}
+			replicas[name], addresses = append(replicas[name], o), append(addresses, o.address)
 		}
-		pairs[name] = pair
-		f.addresses[name] = pair[0].address + "," + pair[1].address
+		f.addresses[name] = strings.Join(addresses, ",")
 	}
 	t.Cleanup(func() {
 		var stopping sync.WaitGroup
-		for _, pair := range pairs {
-			for _, o := range pair {
+		for _, all := range replicas {
+			for _, o := range all {
 				if o.process != nil {
 					stopping.Go(func() { _ = o.process.Stop(context.Background()) })
 				}
@@ -124,12 +125,11 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*re
 		stopping.Wait()
 	})
 	for _, name := range names {
-		pair := pairs[name]
 		environment := f.serviceEnvironment(name)
 		if name == principal.Gateway {
 			environment = slices.Concat(f.common(name), f.filterEnvironment("IRONPLANE_OWNER_"), []string{f.services()})
 		}
-		for _, o := range pair {
+		for _, o := range replicas[name] {
 			o.environment = append(
 				slices.Clone(environment),
 				"IRONPLANE_LISTEN="+o.address,
@@ -139,7 +139,7 @@ func startPairs(t *testing.T, f *fleet) (names []string, pairs map[string][2]*re
 			o.start(t)
 		}
 	}
-	return names, pairs
+	return names, replicas
 }
 
 // start starts the process and waits until it is ready.
@@ -177,7 +177,7 @@ func (o *replica) isReady() bool {
 
 // balancer sends requests to the gateways that are ready.
 type balancer struct {
-	gateways                    [2]*replica
+	gateways                    []*replica
 	repeat                      atomic.Bool // whether to send a request again after a lost connection, a 429 or a 503
 	requested, repeated, failed atomic.Int64
 }
@@ -228,9 +228,9 @@ const maxAttempts = 100
 
 // send sends a request to a gateway that is ready. passes reports whether the failure is temporary.
 func (b *balancer) send(ctx context.Context, client *http.Client, turn int, key, method, path, body string) (failure error, passes bool) {
-	to := b.gateways[turn%2]
+	to := b.gateways[turn%len(b.gateways)]
 	if !to.ready.Load() {
-		to = b.gateways[(turn+1)%2]
+		to = b.gateways[(turn+1)%len(b.gateways)]
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+to.address+path, strings.NewReader(body))
 	if err != nil {

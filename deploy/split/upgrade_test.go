@@ -61,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 		c.Do("POST", fmt.Sprintf("/group/%d/allocate", id), map[string]any{"count": 100, "owner": map[string]any{"id": n + 1, "name": "client"}}).
 			Want(http.StatusOK)
 	}
-	names, pairs := startPairs(t, f)
+	names, pairs := startReplicas(t, f, 2)
 
 	front, stop := startCallers(t, pairs[principal.Gateway], c.Key, fmt.Sprintf("/group/%d", id))
 	for file, key := range keys { // older programs do not read keys that are new in this version
