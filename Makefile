@@ -138,6 +138,12 @@ restore: ## back up and restore in every way of docs/operate/backup.md, while ca
 upgrade: ## upgrade the last release under load, downgrade, upgrade again, and compare the schemas with a new installation's
 	go test -v -timeout 30m ./deploy/split -run TestUpgrade -full
 
+.PHONY: operate
+operate: ## run three of each process on a default PostgreSQL, put PgBouncer in between, and replace processes under load; print requests, failures, outages and connections
+	@mkdir -p bin; echo "| Event | Requests | Failed or told to try again | Longest outage | Connections |"; echo "|---|---|---|---|---|"
+	@go test -v -count 1 -timeout 60m ./deploy/split -run 'TestThreeOfEach|TestPgBouncer|TestReplacedInTurn' -full > bin/operate.log 2>&1; status=$$?; \
+		sed -n 's/^ *[a-z_]*test.go:[0-9]*: \(| .*\)/\1/p; /^ *[a-z_]*test.go:.* is not installed/p; /^--- FAIL/p' bin/operate.log; exit $$status
+
 .PHONY: replace
 replace: ## replace two instances of each process in turn under 150 requests a second; none may fail
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full

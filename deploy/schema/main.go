@@ -51,9 +51,9 @@ func write(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(context.WithoutCancel(ctx))) }()
 
-	roles := map[string]provision.Role{shared: {Password: secret.New(shared)}}
+	roles := map[string]provision.Role{shared: {Password: secret.New(shared), Settings: pool.RoleSettings(shared, nil)}}
 	for _, d := range product.Services {
-		roles[d.Name] = provision.Role{Password: secret.New(d.Name)}
+		roles[d.Name] = product.NewRole(d.Name, secret.New(d.Name), 0)
 	}
 	if err := provision.Database(ctx, server.URL("postgres"), "", roles); err != nil {
 		return err

@@ -59,7 +59,7 @@ func (c config) postgres() (admin string, roles map[string]provision.Role, err e
 		if err != nil {
 			return "", nil, err
 		}
-		roles[name] = provision.Role{Password: password, Connections: c.Connections}
+		roles[name] = product.NewRole(name, password, c.Connections)
 	}
 	return c.adminURL(password), roles, nil
 }

@@ -74,17 +74,17 @@ func TestRoleLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	for _, step := range []struct{ given, want int }{{0, -1}, {18, 18}, {0, 18}, {23, 23}} {
-		role := map[string]provision.Role{"limited": {Password: secret.New("for-tests-only"), Connections: step.given}}
+	for _, step := range []struct{ limit, want int }{{0, -1}, {18, 18}, {0, 18}, {23, 23}} {
+		role := map[string]provision.Role{"limited": {Password: secret.New("for-tests-only"), Connections: step.limit}}
 		if err := provision.Database(t.Context(), admin.Reveal(), "limits_", role); err != nil {
 			t.Fatal(err)
 		}
-		var limit int
-		if err := conn.QueryRow(t.Context(), "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'limits_limited'").Scan(&limit); err != nil {
+		var stored int
+		if err := conn.QueryRow(t.Context(), "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'limits_limited'").Scan(&stored); err != nil {
 			t.Fatal(err)
 		}
-		if limit != step.want {
-			t.Errorf("given %d: got a limit of %d, want %d", step.given, limit, step.want)
+		if stored != step.want {
+			t.Errorf("a limit of %d: got a limit of %d, want %d", step.limit, stored, step.want)
 		}
 	}
 }

@@ -41,8 +41,9 @@ const (
 // fleet is the processes of one run. They read their secrets from files that only the current user can read.
 type fleet struct {
 	folder, programs string
-	addresses        map[string]string // by process name
-	environment      []string          // of this process; each child gets a part of it
+	addresses        map[string]string   // by process name
+	environment      []string            // of this process; each child gets a part of it
+	added            map[string][]string // further variables by service name
 	processes        map[string]*child.Child
 	watching         sync.WaitGroup
 	ended            chan error // receives the error of the first process that ended by itself
@@ -73,6 +74,7 @@ func newFleet(
 		programs:    programs,
 		environment: environment,
 		addresses:   addresses,
+		added:       map[string][]string{},
 		processes:   map[string]*child.Child{},
 		ended:       make(chan error, 1),
 	}
@@ -139,7 +141,8 @@ func (f *fleet) startService(ctx context.Context, name string) error {
 
 // serviceEnvironment returns the variables of a service's process.
 func (f *fleet) serviceEnvironment(name string) []string {
-	environment := append(f.common(name), f.filterEnvironment("IRONPLANE_MAINTENANCE=")...)
+	environment := append(f.common(name), f.filterEnvironment("IRONPLANE_MAINTENANCE=", "IRONPLANE_QUERY_EXEC_MODE=")...)
+	environment = append(environment, f.added[name]...)
 	for _, field := range slices.Concat(
 		reflect.VisibleFields(reflect.TypeFor[service.Settings]()), reflect.VisibleFields(reflect.TypeFor[settings.Variables]()),
 	) {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -173,10 +174,10 @@ func TestThreeOfEach(t *testing.T) {
 		}
 	}
 	answers, stop := callAll(t, gateways, key)
-	most := 0
+	maxSessions := 0
 	testkit.Eventually(t, "the services use all connections of their pools", func() bool {
-		most = max(most, o.sessions())
-		return most >= 75
+		maxSessions = max(maxSessions, o.sessions())
+		return maxSessions >= 75
 	})
 
 	o.setup("admin-key")
@@ -186,18 +187,14 @@ func TestThreeOfEach(t *testing.T) {
 	o.run(filepath.Join(programs, "system"), o.serviceEnvironment("system"), "verify")
 	administrator := url.URL{Scheme: "postgres", User: url.UserPassword("ironplane", o.read("setup", "postgres-password")),
 		Host: o.postgres.Host, Path: "/ironplane"}
-	dump := []string{"--file", os.DevNull}
-	for _, list := range lists {
-		dump = append(dump, "--exclude-table", list.table)
-	}
-	o.run(pgDump, nil, append(dump, administrator.String())...)
+	o.run(pgDump, nil, "--file", os.DevNull, "--table", "system.log", administrator.String()) // others wait for the locks
 
 	testkit.Eventually(t, "callers got a 503", func() bool {
-		most = max(most, o.sessions())
+		maxSessions = max(maxSessions, o.sessions())
 		return answers.refused.Load() > 0
 	})
-	if most > maxOfServices {
-		t.Errorf("got up to %d connections of the services, want at most %d", most, maxOfServices)
+	if maxSessions > maxOfServices {
+		t.Errorf("got up to %d connections of the services, want at most %d", maxSessions, maxOfServices)
 	}
 	if _, err := locks.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
@@ -210,7 +207,15 @@ func TestThreeOfEach(t *testing.T) {
 	}
 	const idle = 40 // of 75
 	testkit.Eventually(t, "idle connections are closed", func() bool { return o.sessions() <= idle })
-	t.Logf("%d requests, %d of them 503; up to %d connections, %d at rest", answers.all.Load(), answers.refused.Load(), most, o.sessions())
+	t.Logf("%d connections at rest", o.sessions())
+	report(t, "three of each, all connections in use", answers.all.Load(), answers.refused.Load(), 0, maxSessions)
+}
+
+// report prints a line of the table that make operate prints: what happened, requests, those of them that failed or were told
+// to try again, the longest time that a caller tried for, and the connections to Postgres.
+func report(t *testing.T, event string, requests, failed int64, outage time.Duration, connections int) {
+	t.Helper()
+	t.Logf("| %s | %d | %d | %v | %d |", event, requests, failed, outage.Round(10*time.Millisecond), connections)
 }
 
 // tables returns the tables of lists, for a statement.

@@ -54,7 +54,8 @@ func TestReplacedInTurn(t *testing.T) {
 		}
 	}
 	stop()
-	t.Logf("%d requests, %d failed, %d replaced", front.requested.Load(), front.failed.Load(), rounds*len(names)*2)
+	event := fmt.Sprintf("%d processes replaced in turn", rounds*len(names)*2)
+	report(t, event, front.requested.Load(), front.failed.Load(), time.Duration(front.outage.Load()), 0)
 	if front.failed.Load() > 0 || front.requested.Load() < 200 {
 		t.Errorf("got %d failed of %d requests, want none of at least 200", front.failed.Load(), front.requested.Load())
 	}
@@ -180,6 +181,7 @@ type balancer struct {
 	gateways                    []*replica
 	repeat                      atomic.Bool // whether to send a request again after a lost connection, a 429 or a 503
 	requested, repeated, failed atomic.Int64
+	outage                      atomic.Int64 // the longest time that a request was sent again for, in nanoseconds
 }
 
 func (b *balancer) checkReady() {
@@ -206,9 +208,13 @@ func (b *balancer) sendRequests(ctx context.Context, t *testing.T, n int, key, p
 			method, body = http.MethodPatch, fmt.Sprintf(`{"name": "site %d %d"}`, n, i)
 		}
 		b.requested.Add(1)
+		began := time.Now()
 		for attempt := 0; ; attempt++ {
 			failure, passes := b.send(context.WithoutCancel(ctx), client, i+attempt, key, method, path, body)
 			if failure == nil {
+				if tried := time.Since(began).Nanoseconds(); attempt > 0 && tried > b.outage.Load() {
+					b.outage.Store(tried)
+				}
 				break
 			}
 			if passes && b.repeat.Load() && attempt < maxAttempts {

@@ -40,7 +40,7 @@ type Definition struct {
 	// Migrations has the folder migrations, and in schema/functions and schema/views what is applied after them; nil:
 	// none.
 	Migrations fs.FS
-	Parameters map[string]string      // of Postgres, for its serving sessions; nil: the server's
+	Parameters map[string]string      // of Postgres, for its role's sessions; nil: the server's
 	Seals      bool                   // it needs a Box
 	Sealed     []string               // the columns with sealed values: dhcp_server.http_api_key
 	Signs      []string               // the topics that its Box signs
@@ -110,10 +110,10 @@ type Tuning struct {
 
 // PoolOptions returns the options of the service's pool.
 func (d Definition) PoolOptions(t Tuning) pool.Options {
-	o := pool.Options{Parameters: d.Parameters, AcquireTimeout: t.MinTimeout}
+	o := pool.Options{AcquireTimeout: t.MinTimeout}
 	if t.MinTimeout > 0 {
 		o.Parameters = map[string]string{"idle_in_transaction_session_timeout": strconv.FormatInt(t.MinTimeout.Milliseconds(), 10)}
-		maps.Copy(o.Parameters, d.Parameters)
+		maps.Copy(o.Parameters, d.Parameters) // roles of tests do not have them
 	}
 	return o
 }

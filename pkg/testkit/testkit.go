@@ -200,7 +200,7 @@ func makeTemplate(admin *devservers.Postgres, name string, names []string, servi
 	}
 	roles := map[string]provision.Role{}
 	for _, service := range names {
-		roles[service] = provision.Role{Password: password}
+		roles[service] = provision.Role{Password: password, Settings: pool.RoleSettings(service, nil)}
 	}
 	server.roles.Lock() // all databases share the roles
 	err := provision.Database(ctx, admin.URL(name), rolePrefix, roles)

@@ -19,7 +19,7 @@ func CheckDatabase(ctx context.Context, admin secret.String, data string) error 
 	roles := map[string]provision.Role{}
 	for _, name := range Names() {
 		text, _ := os.ReadFile(passwordFile(data, name)) // Bootstrap creates a missing one
-		roles[name] = provision.Role{Password: secret.New(strings.TrimSpace(string(text)))}
+		roles[name] = NewRole(name, secret.New(strings.TrimSpace(string(text))), 0)
 	}
 	return provision.Check(ctx, admin.Reveal(), rolePrefix(admin), roles)
 }

@@ -154,7 +154,7 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 		if err != nil {
 			return nil, fmt.Errorf("store the password of %s's role: %w", name, err)
 		}
-		roles[name] = provision.Role{Password: password}
+		roles[name] = NewRole(name, password, 0)
 	}
 	if err := provision.Database(ctx, admin.Reveal(), prefix, roles); err != nil {
 		return nil, err
@@ -179,6 +179,17 @@ func Bootstrap(ctx context.Context, admin secret.String, data string) (map[strin
 		urls[name] = secret.New(url, read)
 	}
 	return urls, nil
+}
+
+// NewRole returns the role of the service with this name.
+func NewRole(name string, password secret.String, connections int) provision.Role {
+	role := provision.Role{Password: password, Connections: connections}
+	for _, d := range Services {
+		if d.Name == name {
+			role.Settings = pool.RoleSettings(name, d.Parameters)
+		}
+	}
+	return role
 }
 
 func passwordFile(data, service string) string { return filepath.Join(data, "passwords", service) }

@@ -92,7 +92,7 @@ func (db *database) adminURL() string { return db.postgres.URL("postgres") }
 func (db *database) assignSchemas(ctx context.Context) error {
 	roles := map[string]provision.Role{}
 	for _, name := range product.Names() {
-		roles[name] = provision.Role{Password: secret.New(rand.Text())}
+		roles[name] = product.NewRole(name, secret.New(rand.Text()), 0)
 	}
 	if err := provision.Database(ctx, db.adminURL(), rolePrefix, roles); err != nil {
 		return err

@@ -100,7 +100,7 @@ func libpq(serviceURL string) ([]string, error) {
 	password, _ := u.User.Password()
 	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH"),
 		"PGHOST=" + u.Hostname(), "PGPORT=" + u.Port(), "PGDATABASE=" + strings.TrimPrefix(u.Path, "/"), "PGSSLMODE=disable",
-		"PGUSER=" + u.User.Username(), "PGPASSWORD=" + password, "PGOPTIONS=-c search_path=" + u.Query().Get("search_path")}, nil
+		"PGUSER=" + u.User.Username(), "PGPASSWORD=" + password}, nil
 }
 
 var (

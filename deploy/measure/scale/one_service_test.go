@@ -22,7 +22,7 @@ func serve(t *testing.T, d service.Definition, routes func(*pg.DB) []rest.Route,
 	i, _, urls := startDatabase(t, "")
 	url := urls[d.Name]
 	open := func() *pool.Pool {
-		db, err := pool.Open(t.Context(), url.Reveal(), 4, d.PoolOptions(service.Tuning{}))
+		db, err := pool.Open(t.Context(), url.Reveal(), 4, pool.Options{Parameters: d.Parameters})
 		testkit.Must(t, err)
 		return db
 	}

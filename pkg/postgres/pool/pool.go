@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,20 +27,13 @@ import (
 // Pool is a pool of connections to a service's schema.
 type Pool struct {
 	*pg.DB
-	connections       *pgxpool.Pool
-	sessionParameters map[string]string // of each session in the pool
-	renewal           renewal
-	isDiskFull        atomic.Bool // a change failed for lack of disk space
-	url               atomic.Pointer[secret.String]
-	conflicts         *prometheus.CounterVec
-}
-
-// serverTimeouts are enforced by the server, in case a deadline in this process fails to. In milliseconds.
-var serverTimeouts = map[string]string{
-	"statement_timeout": "60000",
-	"lock_timeout":      "10000",
-	// A session that waits for the locks of a stalled process gets them before its lock_timeout.
-	"idle_in_transaction_session_timeout": "5000",
+	connections *pgxpool.Pool
+	direct      secret.String // the URL for sessions of their own; zero: that of the pool
+	parameters  []string      // the names of the parameters of each session in the pool
+	renewal     renewal
+	isDiskFull  atomic.Bool // a change failed for lack of disk space
+	url         atomic.Pointer[secret.String]
+	conflicts   *prometheus.CounterVec
 }
 
 const (
@@ -48,24 +42,30 @@ const (
 	// acquireTimeout is how long work waits for a connection of a busy pool. It is shorter than requests may take, so that
 	// their callers still get an answer.
 	acquireTimeout = 5 * time.Second
-	// idleTimeout is after how long an idle connection is closed. A pool looks at its connections every idleInterval, and
-	// afterwards uses each of them once before it uses one of them again. So idleTimeout is well below idleInterval: every
-	// idle connection has been used within the interval.
-	idleTimeout, idleInterval = 20 * time.Second, time.Minute
+	// idleTimeout is after how long an idle connection is closed. A pool looks for them every idleInterval. After each look
+	// it uses every connection once before it uses one twice. So with an idleTimeout as long as the interval, a pool with
+	// little to do would keep all of them.
+	idleTimeout, idleInterval = 10 * time.Second, 20 * time.Second
 )
 
 // Options change how a pool connects. The zero value is that of production.
 type Options struct {
-	// Parameters are parameters of Postgres for each session.
+	// Parameters are parameters of Postgres for each session, in addition to those of the role. Poolers refuse them.
 	Parameters map[string]string
+	// Direct is the URL of the same database without a pooler such as PgBouncer in between, for what needs a session of
+	// its own; zero: the pool's URL.
+	Direct secret.String
+	// Mode is how statements are sent; empty: CacheStatement.
+	Mode QueryMode
 	// AcquireTimeout is how long work waits for a free connection; 0: five seconds.
 	AcquireTimeout time.Duration
-	// IdleTimeout is after how long an idle connection is closed; 0: between 20 and 80 seconds.
+	// IdleTimeout is after how long an idle connection is closed; 0: between 10 and 30 seconds.
 	IdleTimeout time.Duration
 }
 
-// Open connects to url (postgres://…?search_path=network,ext) with at most this many connections. Open returns once the
-// first connection is established. It waits up to a minute for a database that is starting or has no free connection.
+// Open connects to url with at most this many connections. Open returns once the first connection is established. It waits up
+// to a minute for a database that is starting or has no free connection. The role has the settings of RoleSettings, because
+// poolers refuse parameters at the start of a session.
 func Open(ctx context.Context, url string, connections int, o Options) (*Pool, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func Open(ctx context.Context, url string, connections int, o Options) (*Pool, e
 	config.MaxConns = int32(connections)
 	config.MaxConnIdleTime, config.HealthCheckPeriod = idleTimeout, idleInterval
 	if o.IdleTimeout > 0 {
-		config.MaxConnIdleTime, config.HealthCheckPeriod = o.IdleTimeout, o.IdleTimeout*3
+		config.MaxConnIdleTime, config.HealthCheckPeriod = o.IdleTimeout, o.IdleTimeout*2
 	}
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	tracers := []pgx.QueryTracer{acquireLimit{cmp.Or(o.AcquireTimeout, acquireTimeout)}}
@@ -85,10 +85,9 @@ func Open(ctx context.Context, url string, connections int, o Options) (*Pool, e
 		tracers = append(tracers, otelpgx.NewTracer(otelpgx.WithTracerProvider(provider)))
 	}
 	config.ConnConfig.Tracer = multitracer.New(tracers...)
-	serving := maps.Clone(serverTimeouts)
-	maps.Copy(serving, o.Parameters)
-	maps.Copy(config.ConnConfig.RuntimeParams, serving)
-	p := &Pool{sessionParameters: serving, renewal: renewal{turn: make(chan struct{}, 1)}}
+	config.ConnConfig.DefaultQueryExecMode = o.Mode.mode()
+	maps.Copy(config.ConnConfig.RuntimeParams, o.Parameters)
+	p := &Pool{direct: o.Direct, parameters: slices.Collect(maps.Keys(o.Parameters)), renewal: renewal{turn: make(chan struct{}, 1)}}
 	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error { return p.applyURL(config) }
 	connected, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -96,6 +95,7 @@ func Open(ctx context.Context, url string, connections int, o Options) (*Pool, e
 	}
 	if err := awaitStarted(ctx, connected); err != nil {
 		connected.Close()
+		err = explainRefusedParameter(err, "take them out of DATABASE_URL, because the role has them")
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	p.connections = connected
@@ -116,13 +116,9 @@ func (p *Pool) applyURL(config *pgx.ConnConfig) error {
 	if url == nil {
 		return nil
 	}
-	text := url.Reveal()
-	if err := checkURL(text); err != nil {
-		return err
-	}
-	now, err := pgx.ParseConfig(text)
+	now, err := parseURL(url.Reveal())
 	if err != nil {
-		return fmt.Errorf("read the database URL: %w", err)
+		return err
 	}
 	config.Host, config.Port, config.Database, config.User, config.Password = now.Host, now.Port, now.Database, now.User, now.Password
 	config.TLSConfig, config.Fallbacks = now.TLSConfig, now.Fallbacks
@@ -153,20 +149,31 @@ func awaitStarted(ctx context.Context, pool *pgxpool.Pool) error {
 // Connections returns the underlying pool, for libraries that write to tables of their own.
 func (p *Pool) Connections() *pgxpool.Pool { return p.connections }
 
-// Connect opens a connection outside of the pool, without the session parameters for requests.
+// Connect opens a connection outside of the pool, without timeouts for its statements, at the direct URL.
 func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	config := p.connections.Config().ConnConfig.Copy()
-	if err := p.applyURL(config); err != nil {
+	err := p.applyURL(config)
+	if !p.direct.IsZero() {
+		config, err = parseURL(p.direct.Reveal())
+	}
+	if err != nil {
 		return nil, err
 	}
-	for name := range p.sessionParameters {
+	for _, name := range p.parameters {
 		delete(config.RuntimeParams, name)
 	}
-	return pgx.ConnectConfig(ctx, config)
+	for name := range serverTimeouts {
+		config.RuntimeParams[name] = "0"
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	conn, err := pgx.ConnectConfig(ctx, config)
+	return conn, explainRefusedParameter(err, "set DATABASE_DIRECT_URL to PostgreSQL itself")
 }
 
 // Close waits for connections in use, and closes all.
 func (p *Pool) Close() { p.connections.Close() }
 
 // Ping fails if the database does not answer.
-func (p *Pool) Ping(ctx context.Context) error { return p.connections.Ping(ctx) }
+func (p *Pool) Ping(ctx context.Context) error {
+	return p.connections.Ping(ctx)
+}

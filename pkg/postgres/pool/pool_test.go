@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// A pool's sessions have its parameters. A connection outside of the pool, on which migrations run, has those of Postgres.
+// A pool's sessions have its parameters and the role's timeouts. A connection outside of the pool, on which migrations run,
+// has neither.
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	const joins, jit = "enable_mergejoin", "jit"

@@ -34,9 +34,8 @@ func (p *Pool) CheckRights(ctx context.Context, schema string) error {
 	reportIf(readOnly, "the database is read-only, or a standby")
 	reportIf(
 		found != schema,
-		"the schema %[2]s is not first in the search_path of the role %[1]s: check that the URL has ?search_path=%[2]s,ext, that "+
-			"the schema exists, "+
-			"and that the role may use it",
+		"the schema %[2]s is not first in the search_path of the role %[1]s: run setup bootstrap, or check that the schema exists, "+
+			"that the role may use it, and ALTER ROLE %[1]s SET search_path = %[2]s, ext",
 		role,
 		schema,
 	)

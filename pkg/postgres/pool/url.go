@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,18 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 		return nil, err
 	}
 	return pgx.Connect(ctx, url)
+}
+
+// parseURL returns the configuration of a connection to a URL.
+func parseURL(url string) (*pgx.ConnConfig, error) {
+	if err := checkURL(url); err != nil {
+		return nil, err
+	}
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	return config, nil
 }
 
 // checkURL fails if the URL cannot be parsed. It also fails if a part of the password would be parsed as the host or the

@@ -45,6 +45,9 @@ var extensions = []string{"pg_trgm", "btree_gist"}
 // Role is how a service logs in.
 type Role struct {
 	Password secret.String
+	// Settings are the parameters of Postgres for its sessions, as pool.RoleSettings returns them. A role keeps a setting
+	// that it has.
+	Settings map[string]string
 	// Connections is how many connections all processes with the role may have at once; 0: the role's limit stays.
 	Connections int
 }
@@ -156,7 +159,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, role
 func serviceSteps(database, name, service string, login Role, works bool) []step {
 	role := pgx.Identifier{name}.Sanitize()
 	limit := fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d", role, login.Connections)
-	return []step{
+	steps := []step{
 		{
 			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
 			args:         []any{name},
@@ -190,6 +193,14 @@ func serviceSteps(database, name, service string, login Role, works bool) []step
 			statement:    "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
 		},
 	}
+	for _, parameter := range slices.Sorted(maps.Keys(login.Settings)) {
+		steps = append(steps, step{
+			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles, unnest(rolconfig) set WHERE rolname = $1 AND starts_with(set, $2 || '='))",
+			args:         []any{name, parameter},
+			statement:    pool.SetStatement(role, parameter, login.Settings[parameter]),
+		})
+	}
+	return steps
 }
 
 func isDenied(err error) bool {
@@ -275,7 +286,8 @@ func scramVerifier(password secret.String) string {
 	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, text(salt), text(stored[:]), text(sign("Server Key")))
 }
 
-// ServiceURL returns the URL by which a service reaches its schema, derived from the administrator's URL.
+// ServiceURL returns the URL by which a service reaches its schema, derived from the administrator's URL. The search_path is
+// a setting of the role.
 func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (secret.String, error) {
 	u, err := url.Parse(adminURL)
 	if err != nil {
@@ -286,7 +298,6 @@ func ServiceURL(adminURL, rolePrefix, service string, password secret.String) (s
 	for _, name := range []string{"user", "password"} { // they would override those of the URL
 		q.Del(name)
 	}
-	q.Set("search_path", service+","+extensionSchema)
 	u.RawQuery = q.Encode()
 	return secret.New(u.String()), nil
 }

@@ -16,19 +16,31 @@ import (
 
 // Checks returns checks of the schema that a service's role finds at a URL, for a process with this many connections. The
 // box is nil if the service seals nothing or its key is invalid. The checks change nothing.
-func Checks(d service.Definition, url secret.String, connections int, box *seal.Box) []health.Check {
+func Checks(d service.Definition, url secret.String, connections int, o pool.Options, box *seal.Box) (checks []health.Check) {
 	withPool := func(ctx context.Context, ask func(*pool.Pool) error) error {
-		db, err := pool.Open(ctx, url.Reveal(), connections, pool.Options{})
+		db, err := pool.Open(ctx, url.Reveal(), connections, o)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
 		return ask(db)
 	}
-	return []health.Check{
+	if !o.Direct.IsZero() {
+		checks = append(checks, health.Check{Name: "DATABASE_DIRECT_URL: PostgreSQL can be reached", Ask: func(ctx context.Context) error {
+			return withPool(ctx, func(db *pool.Pool) error {
+				conn, err := db.Connect(ctx)
+				if err != nil {
+					return err
+				}
+				return conn.Close(ctx)
+			})
+		}})
+	}
+	return append(checks, []health.Check{
 		{Name: "DATABASE_URL: the schema is up to date", Ask: func(ctx context.Context) error {
 			return withPool(ctx, func(db *pool.Pool) error {
-				if err := db.CheckRights(ctx, d.Name); err != nil {
+				err := errors.Join(db.CheckRights(ctx, d.Name), pool.CheckSession(ctx, db.DB, d.Name, d.Parameters))
+				if err != nil {
 					return err
 				}
 				if _, err := checkSchema(ctx, d, db.DB); err != nil || box == nil {
@@ -39,6 +51,9 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 		}},
 		{Name: "DATABASE_URL: there are enough connections", Optional: true, Ask: func(ctx context.Context) error {
 			return withPool(ctx, func(db *pool.Pool) error {
+				if !o.Direct.IsZero() { // the pooler limits them
+					return nil
+				}
 				short, err := db.Shortage(ctx)
 				if err == nil && short != "" {
 					err = errors.New(short)
@@ -46,7 +61,7 @@ func Checks(d service.Definition, url secret.String, connections int, box *seal.
 				return err
 			})
 		}},
-	}
+	}...)
 }
 
 // CheckBeforeMigration fails if a process with this box could not serve the schema once it is migrated: the schema was

@@ -50,8 +50,11 @@ func migrations(d service.Definition) []migrate.MigrationSet {
 	return all
 }
 
-// Migrate brings the service's schema up to date. Any number of processes may call it at once.
+// Migrate brings the service's schema and its role's settings up to date. Any number of processes may call it at once.
 func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog.Logger) error {
+	if err := ensureSession(ctx, d, to); err != nil {
+		return fmt.Errorf("migrate %s: %w", d.Name, err)
+	}
 	if err := migrate.Migrate(ctx, to, log, migrations(d)...); err != nil {
 		return fmt.Errorf("migrate %s: %w", d.Name, err)
 	}
@@ -62,6 +65,9 @@ func Migrate(ctx context.Context, d service.Definition, to *pool.Pool, log *slog
 // backup and not reconciled since, or was sealed with another key than the box's. The box is nil for a service that seals
 // nothing.
 func Prepare(ctx context.Context, d service.Definition, deps service.Deps) error {
+	if err := pool.CheckSession(ctx, deps.DB, d.Name, d.Parameters); err != nil {
+		return err
+	}
 	history, err := checkSchema(ctx, d, deps.DB)
 	if err == nil && deps.Entries != nil {
 		deps.Entries.Bind(ctx, d.Name, history)

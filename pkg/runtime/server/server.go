@@ -35,7 +35,9 @@ type definition struct{ service.Definition }
 
 type serviceConfig struct {
 	Listen      string           `env:"IRONPLANE_LISTEN" default:"127.0.0.1:8443" doc:"the address to listen on for the gateway and other services"`
-	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the URL of the service's schema, with the role that owns it: postgres://…?search_path=<service>,ext"`
+	Database    secret.String    `env:"DATABASE_URL" required:"serve,migrate,skip-change,verify,reseal" doc:"the URL of the database, with the role that owns the service's schema: postgres://…"`
+	Direct      secret.String    `env:"DATABASE_DIRECT_URL" doc:"if DATABASE_URL is that of a pooler such as PgBouncer: the URL of PostgreSQL itself, for migrations"`
+	Mode        pool.QueryMode   `env:"IRONPLANE_QUERY_EXEC_MODE" default:"cache_statement" doc:"how statements are sent: cache_statement prepares them; cache_describe works with poolers that do not keep prepared statements"`
 	Connections int              `env:"IRONPLANE_CONNECTIONS" default:"5" doc:"the largest number of connections to the database"`
 	Redis       secret.String    `env:"REDIS_URL" required:"serve" doc:"the URL of the Redis that all gateways and services share: redis://…"`
 	Skip        events.Span      `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of another service to skip: pxe:17 or pxe:17-20; or the id of a message of this service to give up: clients:8f14e45f-…"`
@@ -129,7 +131,12 @@ func Main(declared service.Definition) {
 			},
 		)
 	}
-	process.Program{Name: d.Name, Config: config, Commands: commands, Checks: func() []health.Check { return d.checks(&c) }}.Main()
+	process.Program{
+		Name:     d.Name,
+		Config:   config,
+		Commands: commands,
+		Checks:   func() []health.Check { return d.checks(&c) },
+	}.Main()
 }
 
 func (d definition) checks(c *keyedConfig) (checks []health.Check) {
@@ -142,7 +149,7 @@ func (d definition) checks(c *keyedConfig) (checks []health.Check) {
 		)
 	}
 	return slices.Concat(checks,
-		host.Checks(d.Definition, c.Database, c.Connections, deps.Box),
+		host.Checks(d.Definition, c.Database, c.Connections, c.poolOptions(), deps.Box),
 		[]health.Check{process.CheckRedis(c.Redis), process.CheckListen("IRONPLANE_LISTEN", c.Listen)},
 		c.OperationsConfig.Checks(), c.MeshConfig.Checks(d.Name))
 }
@@ -152,7 +159,7 @@ func (d definition) runCommand(ctx context.Context, c keyedConfig, command servi
 	if err := d.unlock(&deps, c); err != nil {
 		return err
 	}
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.PoolOptions(service.Tuning{}))
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, c.poolOptions())
 	if err != nil {
 		return err
 	}
@@ -169,7 +176,7 @@ func (d definition) wrapError(err error) error {
 }
 
 func (d definition) migrate(ctx context.Context, c keyedConfig) error {
-	db, err := pool.Open(ctx, c.Database.Reveal(), 1, d.PoolOptions(service.Tuning{}))
+	db, err := pool.Open(ctx, c.Database.Reveal(), 1, c.poolOptions())
 	if err != nil {
 		return err
 	}
@@ -179,8 +186,20 @@ func (d definition) migrate(ctx context.Context, c keyedConfig) error {
 	return host.Migrate(ctx, d.Definition, db, log)
 }
 
-// warnOfLimits logs if the database allows fewer connections than the pool may open.
-func warnOfLimits(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
+func (c serviceConfig) poolOptions() pool.Options {
+	return pool.Options{Direct: c.Direct, Mode: c.Mode}
+}
+
+// checkConnections logs if the database allows fewer connections than the pool may open. Behind a pooler it fails unless the
+// direct URL works: the pooler limits the connections then.
+func (c serviceConfig) checkConnections(ctx context.Context, on *pool.Pool, log *slog.Logger) error {
+	if !c.Direct.IsZero() {
+		conn, err := on.Connect(ctx)
+		if err != nil {
+			return fmt.Errorf("DATABASE_DIRECT_URL: %w", err)
+		}
+		return conn.Close(ctx)
+	}
 	short, err := on.Shortage(ctx)
 	if short != "" {
 		log.Warn("the database allows too few connections", "reason", short)
@@ -218,14 +237,14 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 		return err
 	}
 	defer m.Close()
-	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, d.PoolOptions(service.Tuning{}))
+	on, err := pool.Open(ctx, c.Database.Reveal(), c.Connections, c.poolOptions())
 	if err != nil {
 		return err
 	}
 	defer on.Close()
 	on.FollowURL(c.Database)
 	defer operations.OnHangup(on.Renew)()
-	if err := warnOfLimits(ctx, on, log); err != nil {
+	if err := c.checkConnections(ctx, on, log); err != nil {
 		return err
 	}
 	deps.DB = on.DB
