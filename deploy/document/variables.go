@@ -28,7 +28,7 @@ var programs = []struct {
 	},
 	{"The gateway", "", []string{"gateway"}},
 	{
-		"Services", "All services read the same variables. The text names the service if a variable is not for all of them.",
+		"Services", "The text names the services if a variable is not for all of them.",
 		[]string{"pkg/service", "pkg/runtime/server"},
 	},
 	{
@@ -73,12 +73,21 @@ changed while Ironplane runs.
 			for _, tag := range tags {
 				if name := tag.Get("env"); !listed[name] {
 					listed[name] = true
-					fmt.Fprintf(&page, "| `%s` | %s | %s |\n", name, code(tag.Get("default")), strings.ReplaceAll(tag.Get("doc"), "|", `\|`))
+					fmt.Fprintf(&page, "| `%s` | %s | %s |\n", name, code(tag.Get("default")), strings.ReplaceAll(meaning(tag), "|", `\|`))
 				}
 			}
 		}
 	}
 	return page.String(), nil
+}
+
+// meaning returns what a variable is for, and which services read it if others do not.
+func meaning(tag reflect.StructTag) string {
+	readers := strings.Fields(tag.Get("for"))
+	if len(readers) == 0 {
+		return tag.Get("doc")
+	}
+	return tag.Get("doc") + " Read by: " + strings.Join(readers, ", ") + "."
 }
 
 func code(text string) string {

@@ -73,6 +73,15 @@ func TestCheck(t *testing.T) {
 		"network",
 		[]string{"IRONPLANE_PROCESS_KEY: ", "the schema network is not first in the search_path of the role ironplane_pxe", "5 of "},
 		append(foreign, "DATABASE_URL_FILE="+f.file("pxe.database-url"), "IRONPLANE_DRAIN_DELAY=1s")...)
+	wantFailure(
+		"system",
+		[]string{
+			"IRONPLANE_SMTP: valid, with a sender: IRONPLANE_MAIL_FROM is", `IRONPLANE_API_URL is "panel"`,
+			"IRONPLANE_LICENSE: valid, with a signer", "skipped  IRONPLANE_SMTP: the server accepts connections", "3 of ",
+		},
+		"IRONPLANE_SMTP=smtp://127.0.0.1:1", "IRONPLANE_API_URL=panel", "IRONPLANE_LICENSE=http://license.example.com/")
+	wantFailure("pxe", []string{"IRONPLANE_STORE: valid: ", "skipped  site agents: ", "1 of "}, "IRONPLANE_STORE=ftp://store")
+	wantFailure("identity", []string{"IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: ", "1 of "}, "IRONPLANE_PASSKEY_ORIGINS=panel")
 	wantFailure("identity", []string{"DATABASE_URL: ", "failed"}, "DATABASE_URL=postgres://identity:x@127.0.0.1:1/none")
 
 	url, err := os.ReadFile(f.file("network.database-url"))

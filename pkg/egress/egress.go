@@ -175,3 +175,11 @@ func Describe(err error) string {
 	}
 	return err.Error()
 }
+
+// Check fails if the text of IRONPLANE_ALLOWED_NETWORKS cannot be parsed.
+func Check(text string) error {
+	if _, err := Parse(text); err != nil {
+		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
+	}
+	return nil
+}

@@ -49,6 +49,8 @@ type Definition struct {
 	Sends      []string               // the services that it sends messages to
 	Receives   []string               // the services whose messages it handles
 	New        func(Deps) Parts       // nil: no parts
+	// Checks returns checks of the settings. The service does not start if one fails that is not optional; nil: none.
+	Checks func(Settings) []health.Check
 	// Begin runs on an up-to-date schema before the service serves; nil: nothing.
 	Begin    func(context.Context, Deps) error
 	Commands []Command // of its program, besides those that all programs have
@@ -77,22 +79,22 @@ type Command struct {
 
 // Settings are what operators configure by environment variables.
 type Settings struct {
-	APIURL          string        `env:"IRONPLANE_API_URL" doc:"The API's public URL, such as https://api.example.com."`
-	ClientURL       string        `env:"IRONPLANE_CLIENT_URL" doc:"The URL of the clients' panel."`
-	AdminURL        string        `env:"IRONPLANE_ADMIN_URL" doc:"The URL of the admins' panel."`
-	SMTP            string        `env:"IRONPLANE_SMTP" doc:"The mail server: smtp://mail.example.com:587 (encrypted by STARTTLS), smtps://… or, on the same machine, smtp+plain://…. Without it, mails are held. This variable and the next three are for the system service."`
-	SMTPUser        string        `env:"IRONPLANE_SMTP_USER" doc:"The user name at the mail server, if it requires one."`
-	SMTPPassword    secret.String `env:"IRONPLANE_SMTP_PASSWORD" doc:"The password at the mail server."`
-	MailFrom        string        `env:"IRONPLANE_MAIL_FROM" doc:"The sender of mails: noreply@example.com, or Example Hosting <noreply@example.com>."`
-	AllowedNetworks string        `env:"IRONPLANE_ALLOWED_NETWORKS" doc:"Private networks that webhooks, site agents, ISOs and identity providers may be in, also without encryption: 10.20.0.0/16 192.0.2.7. All other private addresses are refused."`
-	PasskeyDomain   string        `env:"IRONPLANE_PASSKEY_DOMAIN" doc:"The domain of security keys and passkeys, such as example.com. Do not change it later: existing keys would stop working. This variable and the next one are for the identity service."`
-	PasskeyOrigins  string        `env:"IRONPLANE_PASSKEY_ORIGINS" doc:"The panels that may ask for security keys and passkeys: https://admin.example.com https://panel.example.com."`
-	License         string        `env:"IRONPLANE_LICENSE" doc:"The license: a file, or https://…. Everything works without one. This variable and the next one are for the system service."`
-	LicenseSigner   string        `env:"IRONPLANE_LICENSE_SIGNER" doc:"The public key of the license's issuer, as the command license keys prints it."`
-	Packages        string        `env:"IRONPLANE_PACKAGES" doc:"The folder with packages installed beside the core, each in a folder of its own. For the system service."`
-	Store           string        `env:"IRONPLANE_STORE" doc:"The store of drivers and ISOs: a folder, or s3://bucket?endpoint=https://s3.example.com&region=eu, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. For the pxe service."`
-	ACMEDirectory   string        `env:"IRONPLANE_ACME_DIRECTORY" default:"https://acme-v02.api.letsencrypt.org/directory" doc:"The ACME directory that certificates are ordered from. For the system service."`
-	LogAnchor       string        `env:"IRONPLANE_LOG_ANCHOR" doc:"For the command verify: its output at an earlier time, to detect that the log was rolled back."`
+	APIURL          string        `env:"IRONPLANE_API_URL" for:"system" doc:"The API's public URL, such as https://api.example.com."`
+	ClientURL       string        `env:"IRONPLANE_CLIENT_URL" for:"system" doc:"The URL of the clients' panel."`
+	AdminURL        string        `env:"IRONPLANE_ADMIN_URL" for:"system" doc:"The URL of the admins' panel."`
+	SMTP            string        `env:"IRONPLANE_SMTP" for:"system" doc:"The mail server: smtp://mail.example.com:587 (encrypted by STARTTLS), smtps://… or, on the same machine, smtp+plain://…. Without it, mails are held."`
+	SMTPUser        string        `env:"IRONPLANE_SMTP_USER" for:"system" doc:"The user name at the mail server, if it requires one."`
+	SMTPPassword    secret.String `env:"IRONPLANE_SMTP_PASSWORD" for:"system" doc:"The password at the mail server."`
+	MailFrom        string        `env:"IRONPLANE_MAIL_FROM" for:"system" doc:"The sender of mails: noreply@example.com, or Example Hosting <noreply@example.com>."`
+	AllowedNetworks string        `env:"IRONPLANE_ALLOWED_NETWORKS" for:"identity pxe system" doc:"Private networks that webhooks, site agents, ISOs and identity providers may be in, also without encryption: 10.20.0.0/16 192.0.2.7. All other private addresses are refused."`
+	PasskeyDomain   string        `env:"IRONPLANE_PASSKEY_DOMAIN" for:"identity" doc:"The domain of security keys and passkeys, such as example.com. Do not change it later: existing keys would stop working."`
+	PasskeyOrigins  string        `env:"IRONPLANE_PASSKEY_ORIGINS" for:"identity" doc:"The panels that may ask for security keys and passkeys: https://admin.example.com https://panel.example.com."`
+	License         string        `env:"IRONPLANE_LICENSE" for:"system" doc:"The license: a file, or https://…. Everything works without one."`
+	LicenseSigner   string        `env:"IRONPLANE_LICENSE_SIGNER" for:"system" doc:"The public key of the license's issuer, as the command license keys prints it."`
+	Packages        string        `env:"IRONPLANE_PACKAGES" for:"system" doc:"The folder with packages installed beside the core, each in a folder of its own."`
+	Store           string        `env:"IRONPLANE_STORE" for:"pxe" doc:"The store of drivers and ISOs: a folder, or s3://bucket?endpoint=https://s3.example.com&region=eu, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."`
+	ACMEDirectory   string        `env:"IRONPLANE_ACME_DIRECTORY" for:"system" default:"https://acme-v02.api.letsencrypt.org/directory" doc:"The ACME directory that certificates are ordered from."`
+	LogAnchor       string        `env:"IRONPLANE_LOG_ANCHOR" for:"system" doc:"For the command verify: its output at an earlier time, to detect that the log was rolled back."`
 
 	Tuning Tuning
 }

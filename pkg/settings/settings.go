@@ -93,15 +93,15 @@ func (s Integer) In(v Values) int {
 // Variables are environment variables that initialize settings. They have an effect only when the system service first
 // starts on a schema with these settings.
 type Variables struct {
-	OwnerRate          string `env:"IRONPLANE_OWNER_RATE" setting:"limits.owner_rate" doc:"Requests a second of an owner. This variable and the following ones only initialize a setting at the first start; change the setting later."`
-	OwnerBurst         string `env:"IRONPLANE_OWNER_BURST" setting:"limits.owner_burst" doc:"Requests of an owner that may arrive at once."`
-	OwnerConcurrency   string `env:"IRONPLANE_OWNER_CONCURRENCY" setting:"limits.owner_concurrency" doc:"Requests in progress of an owner at a gateway."`
-	AddressRate        string `env:"IRONPLANE_ADDRESS_RATE" setting:"limits.address_rate" doc:"Requests a second of an address without a valid key."`
-	AddressBurst       string `env:"IRONPLANE_ADDRESS_BURST" setting:"limits.address_burst" doc:"Requests of an address that may arrive at once."`
-	AddressConcurrency string `env:"IRONPLANE_ADDRESS_CONCURRENCY" setting:"limits.address_concurrency" doc:"Requests in progress of an address at a gateway."`
-	KeyInQuery         string `env:"IRONPLANE_KEY_IN_QUERY" setting:"security.key_in_query" doc:"1: API keys are accepted in ?key=; 0: they are not."`
-	KeysPerOwner       string `env:"IRONPLANE_KEYS_PER_OWNER" setting:"security.keys_per_owner" doc:"The number of API keys that an account can have."`
-	LogDays            string `env:"IRONPLANE_LOG_DAYS" setting:"log.days" doc:"The number of days for which log items are kept."`
+	OwnerRate          string `env:"IRONPLANE_OWNER_RATE" for:"system" setting:"limits.owner_rate" doc:"Requests a second of an owner. This variable and the following ones only initialize a setting at the first start; change the setting later."`
+	OwnerBurst         string `env:"IRONPLANE_OWNER_BURST" for:"system" setting:"limits.owner_burst" doc:"Requests of an owner that may arrive at once."`
+	OwnerConcurrency   string `env:"IRONPLANE_OWNER_CONCURRENCY" for:"system" setting:"limits.owner_concurrency" doc:"Requests in progress of an owner at a gateway."`
+	AddressRate        string `env:"IRONPLANE_ADDRESS_RATE" for:"system" setting:"limits.address_rate" doc:"Requests a second of an address without a valid key."`
+	AddressBurst       string `env:"IRONPLANE_ADDRESS_BURST" for:"system" setting:"limits.address_burst" doc:"Requests of an address that may arrive at once."`
+	AddressConcurrency string `env:"IRONPLANE_ADDRESS_CONCURRENCY" for:"system" setting:"limits.address_concurrency" doc:"Requests in progress of an address at a gateway."`
+	KeyInQuery         string `env:"IRONPLANE_KEY_IN_QUERY" for:"system" setting:"security.key_in_query" doc:"1: API keys are accepted in ?key=; 0: they are not."`
+	KeysPerOwner       string `env:"IRONPLANE_KEYS_PER_OWNER" for:"system" setting:"security.keys_per_owner" doc:"The number of API keys that an account can have."`
+	LogDays            string `env:"IRONPLANE_LOG_DAYS" for:"system" setting:"log.days" doc:"The number of days for which log items are kept."`
 }
 
 // NonEmpty returns the variables with a value, by name.

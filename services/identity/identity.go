@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/pkg/wake"
@@ -55,6 +56,7 @@ var Definition = service.Definition{
 	Receives:        []string{"clients"},
 	RevocationTypes: restore.Types,
 	FindRestored:    restore.Find,
+	Checks:          checks,
 	Begin:           begin,
 	New: func(d service.Deps) service.Parts {
 		s := New(d)
@@ -90,19 +92,26 @@ type Service struct {
 	links    *login.Links
 }
 
-// begin checks the operator's settings, and grants the permissions that are new in this version.
+// checks returns checks of the settings that the service reads.
+func checks(s service.Settings) []health.Check {
+	return []health.Check{
+		{Name: "IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: valid", Ask: func(context.Context) error {
+			_, err := parsePasskeys(s)
+			return err
+		}},
+		{Name: "IRONPLANE_ALLOWED_NETWORKS: valid for the identity service", Ask: func(context.Context) error {
+			return egress.Check(s.AllowedNetworks)
+		}},
+	}
+}
+
+// begin grants the permissions that are new in this version.
 func begin(ctx context.Context, d service.Deps) error {
-	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
-		return err
-	}
-	if _, err := parsePasskeys(d); err != nil {
-		return err
-	}
 	return access.GrantNew(ctx, d.DB)
 }
 
 // parsePasskeys reads the operator's settings for security keys. It returns nil if they are not set.
-func parsePasskeys(d service.Deps) (*passkey.Party, error) {
+func parsePasskeys(d service.Settings) (*passkey.Party, error) {
 	party, err := passkey.Parse(d.PasskeyDomain, d.PasskeyOrigins, mfa.CodeTTL)
 	if err != nil {
 		return nil, fmt.Errorf("IRONPLANE_PASSKEY_DOMAIN and IRONPLANE_PASSKEY_ORIGINS: %w", err)
@@ -116,7 +125,7 @@ const maxWaiting = 100
 // New returns the service on its migrated schema.
 func New(d service.Deps) *Service {
 	allowed, _ := egress.Parse(d.AllowedNetworks) // begin has refused invalid settings
-	passkeys, _ := parsePasskeys(d)
+	passkeys, _ := parsePasskeys(d.Settings)
 	hasher, lockouts := account.NewHasher(d.Tuning.PasswordMemory), lockout.New(d.Redis, d.Log)
 	s := &Service{
 		db:       d.DB,

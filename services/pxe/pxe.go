@@ -15,6 +15,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/settings"
@@ -52,19 +53,38 @@ var Definition = service.Definition{
 		"iso.url",
 		"iso_edition.license_key",
 	},
-	Sends: []string{"clients"},
-	New:   func(d service.Deps) service.Parts { return New(d).Parts(d.Wakes) },
-	Begin: begin,
+	Sends:  []string{"clients"},
+	New:    func(d service.Deps) service.Parts { return New(d).Parts(d.Wakes) },
+	Checks: checks,
+	Begin:  begin,
 }
 
-// begin checks the configuration and parses the stored templates again.
+// checks returns checks of the settings that the service reads, and of what they name.
+func checks(s service.Settings) []health.Check {
+	all := []health.Check{
+		{Name: "IRONPLANE_STORE: valid", Ask: func(context.Context) error {
+			if err := storage.CheckURL(s.Store); err != nil {
+				return fmt.Errorf("IRONPLANE_STORE: %w", err)
+			}
+			return nil
+		}},
+		{Name: "IRONPLANE_ALLOWED_NETWORKS: valid for the pxe service", Ask: func(context.Context) error {
+			return egress.Check(s.AllowedNetworks)
+		}},
+		{Name: "site agents", Optional: true, Ask: func(context.Context) error {
+			return health.NotTried("only the running service opens their keys; GET /pxe/dhcp and GET /pxe/file have their health")
+		}},
+	}
+	if s.Store == "" {
+		return all
+	}
+	return append(all, health.Check{Name: "IRONPLANE_STORE: the store can be reached", Optional: true, Ask: func(ctx context.Context) error {
+		return storage.Probe(ctx, s.Store)
+	}})
+}
+
+// begin parses the stored templates again.
 func begin(ctx context.Context, d service.Deps) error {
-	if err := storage.CheckURL(d.Store); err != nil {
-		return fmt.Errorf("IRONPLANE_STORE: %w", err)
-	}
-	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
-		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
-	}
 	return templates.CheckStored(ctx, d.DB)
 }
 

@@ -80,6 +80,7 @@ var Definition = service.Definition{
 	},
 	Receives:        []string{"clients", "identity"},
 	New:             func(d service.Deps) service.Parts { return New(d).parts(d.Wakes) },
+	Checks:          checks,
 	Begin:           begin,
 	RevocationTypes: []string{"integration.deleted", "integration.edited"},
 	FindRestored:    service.FindRestoredAccounts[integration.Integration]("integration"),
@@ -110,18 +111,9 @@ type Service struct {
 	logger         *slog.Logger
 }
 
-// begin validates the configuration, stores what operators configured, and grants the permissions that are new in this
+// begin stores what operators configured, and grants the permissions that are new in this
 // version.
 func begin(ctx context.Context, d service.Deps) error {
-	if _, err := mailServer(d.Settings); err != nil {
-		return err
-	}
-	if _, err := egress.Parse(d.AllowedNetworks); err != nil {
-		return fmt.Errorf("IRONPLANE_ALLOWED_NETWORKS: %w", err)
-	}
-	if _, err := certificate.ParsePublic(d.APIURL, d.ACMEDirectory); err != nil {
-		return err
-	}
 	licensing, err := newLicensing(d.Settings)
 	if err != nil {
 		return err

@@ -70,6 +70,11 @@ func (c *Config) checks() []health.Check {
 		}})
 	}
 	checks = append(checks, process.CheckListen("IRONPLANE_LISTEN", c.Listen))
+	for _, d := range product.Services {
+		if d.Checks != nil {
+			checks = append(checks, d.Checks(c.Settings)...)
+		}
+	}
 	return slices.Concat(checks, c.Gateway.Checks(), c.OperationsConfig.Checks())
 }
 

@@ -29,7 +29,7 @@ func (db *DB) acquire(ctx context.Context, do func() error) error {
 			return pgerror.ErrBusy
 		}
 		if !pgerror.IsFull(err) {
-			return err
+			return pgerror.ExplainConnect(err)
 		}
 		if giveUp == nil {
 			timer := time.NewTimer(fullTimeout)

@@ -253,6 +253,9 @@ func TestExplain(t *testing.T) {
 	if f := problem.From(pgerror.Explain(refused)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a wrong password: got %v, want unavailable with a time to try again", f)
 	}
+	if text := refused.Error(); !strings.Contains(text, "password authentication failed") || strings.Contains(text, "TLS") {
+		t.Errorf("a wrong password at a server without TLS: got %v, want the cause and nothing about TLS", refused)
+	}
 	if f := problem.From(pgerror.Explain(context.DeadlineExceeded)); f.Kind != problem.Unavailable || f.RetryAfter == 0 {
 		t.Errorf("a deadline: got %v, want unavailable with a time to try again", f)
 	}

@@ -95,7 +95,7 @@ func Open(ctx context.Context, url string, connections int, o Options) (*Pool, e
 	}
 	if err := awaitStarted(ctx, connected); err != nil {
 		connected.Close()
-		err = explainRefusedParameter(err, "take them out of DATABASE_URL, because the role has them")
+		err = explainRefusedParameter(pgerror.ExplainConnect(err), "take them out of DATABASE_URL, because the role has them")
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	p.connections = connected
@@ -167,7 +167,7 @@ func (p *Pool) Connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	conn, err := pgx.ConnectConfig(ctx, config)
-	return conn, explainRefusedParameter(err, "set DATABASE_DIRECT_URL to PostgreSQL itself")
+	return conn, explainRefusedParameter(pgerror.ExplainConnect(err), "set DATABASE_DIRECT_URL to PostgreSQL itself")
 }
 
 // Close waits for connections in use, and closes all.
@@ -175,5 +175,5 @@ func (p *Pool) Close() { p.connections.Close() }
 
 // Ping fails if the database does not answer.
 func (p *Pool) Ping(ctx context.Context) error {
-	return p.connections.Ping(ctx)
+	return pgerror.ExplainConnect(p.connections.Ping(ctx))
 }

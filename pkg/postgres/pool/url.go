@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironplane/ironplane/pkg/postgres/pgerror"
 )
 
 // errInvalidURL does not quote the URL, because it contains a password.
@@ -20,7 +22,8 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err := checkURL(url); err != nil {
 		return nil, err
 	}
-	return pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(ctx, url)
+	return conn, pgerror.ExplainConnect(err)
 }
 
 // parseURL returns the configuration of a connection to a URL.

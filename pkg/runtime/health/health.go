@@ -13,6 +13,11 @@ type Check struct {
 	ForChanges bool
 }
 
+// NotTried is the error of a check that cannot be made here, with the reason. It counts as no failure.
+type NotTried string
+
+func (n NotTried) Error() string { return string(n) }
+
 // ChangesPath is where a service tells gateways whether it accepts changes. The answer is Changes.
 const ChangesPath = "/internal/accepts-changes"
 

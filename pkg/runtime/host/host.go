@@ -75,6 +75,9 @@ func Prepare(ctx context.Context, d service.Definition, deps service.Deps) error
 	if err == nil && deps.Box != nil {
 		err = checkKey(ctx, deps.DB, deps.Box)
 	}
+	if err == nil {
+		err = checkSettings(ctx, d, deps.Settings)
+	}
 	if err == nil && d.Begin != nil {
 		err = d.Begin(ctx, deps)
 	}

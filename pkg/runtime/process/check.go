@@ -53,9 +53,12 @@ func (p Program) examine(ctx context.Context, environment []string, out io.Write
 	asking.Wait()
 	failed := len(invalid) + misspelled
 	for i, check := range checks {
+		_, notTried := errors.AsType[health.NotTried](outcomes[i])
 		switch err := outcomes[i]; {
 		case err == nil:
 			p.printOutcome(out, "ok", check.Name)
+		case notTried:
+			p.printOutcome(out, "skipped", check.Name+": "+err.Error())
 		case check.Optional:
 			p.printOutcome(out, "warning", check.Name+": "+err.Error())
 		default:

@@ -31,13 +31,14 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 			{Name: "LISTEN: " + c.Listen, Ask: func(context.Context) error { return nil }},
 			{Name: "URL", Ask: func(context.Context) error { return fails }},
 			{Name: "NETWORKS", Optional: true, Ask: func(context.Context) error { return fails }},
+			{Name: "AGENTS", Ask: func(context.Context) error { return health.NotTried("they are elsewhere") }},
 		}
 	}}
 	for _, name := range []string{"check", "--check"} {
 		var screen bytes.Buffer
 		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_OTHER=x", "IRONPLANE_NOTHING="}, &screen)
-		if err == nil || err.Error() != "thing would not start: 4 of 6 checks failed" {
-			t.Errorf("got %v, want thing would not start: 4 of 6 checks failed", err)
+		if err == nil || err.Error() != "thing would not start: 4 of 7 checks failed" {
+			t.Errorf("got %v, want thing would not start: 4 of 7 checks failed", err)
 		}
 		const want = `fails    URL is not set: of what
 fails    RATE is "many": it must be a number
@@ -48,6 +49,7 @@ fails    URL: no
          answer
 warning  NETWORKS: no
          answer
+skipped  AGENTS: they are elsewhere
 `
 		if strings.ReplaceAll(screen.String(), ": \n", ":\n") != want {
 			t.Errorf("got\n%s\nwant\n%s", &screen, want)

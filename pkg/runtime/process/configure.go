@@ -138,12 +138,17 @@ func parseNetworks(text string) ([]netip.Prefix, error) {
 	return networks, nil
 }
 
-// describe lists the variables that configure reads.
-func describe(config any) string {
+// describe lists the variables that configure reads, without those that are only for other services. The tag for names the
+// services: for:"system", or for:"pxe system". Without it a variable is for all.
+func describe(config any, service string) string {
 	var b strings.Builder
 	all := membersOf(config)
 	for i, m := range all {
 		if slices.ContainsFunc(all[:i], func(earlier member) bool { return earlier.name == m.name }) { // several parts read it
+			continue
+		}
+		readers := strings.Fields(m.tag.Get("for"))
+		if service != "" && len(readers) > 0 && !slices.Contains(readers, service) {
 			continue
 		}
 		fmt.Fprintf(&b, "  %-27s %s", m.name, m.tag.Get("doc"))

@@ -17,6 +17,9 @@ type Program struct {
 	Name     string
 	Config   any       // a pointer to a struct for configure
 	Commands []Command // the first is the default
+	// Service is the service that the program runs. The help lists no variables that are only for others; empty: it lists
+	// all.
+	Service string
 	// Checks returns checks of what the first command needs. They change nothing.
 	Checks func() []health.Check
 }
@@ -80,7 +83,7 @@ func (p Program) usage() string {
 	} {
 		fmt.Fprintf(&b, "  %-10s %s\n", builtin[0], builtin[1])
 	}
-	fmt.Fprintf(&b, "\nEnvironment:\n%s", describe(p.Config))
+	fmt.Fprintf(&b, "\nEnvironment:\n%s", describe(p.Config, p.Service))
 	return b.String()
 }
 

@@ -133,3 +133,25 @@ func TestCommands(t *testing.T) {
 		}
 	}
 }
+
+// The help of a service has the variables that it reads, and none that are only for others.
+func TestHelpOfAService(t *testing.T) {
+	t.Parallel()
+	var c struct {
+		All    string `env:"FOR_ALL"`
+		Shared string `env:"FOR_PXE" for:"pxe system"`
+		Others string `env:"FOR_SYSTEM" for:"system"`
+	}
+	for service, want := range map[string][3]bool{"pxe": {true, true, false}, "network": {true, false, false}, "": {true, true, true}} {
+		var screen bytes.Buffer
+		p := Program{Name: "thing", Service: service, Config: &c, Commands: []Command{{Name: "serve"}}}
+		if err := p.run(t.Context(), []string{"--help"}, nil, &screen); err != nil {
+			t.Fatal(err)
+		}
+		for n, name := range []string{"FOR_ALL", "FOR_PXE", "FOR_SYSTEM"} {
+			if got := strings.Contains(screen.String(), name); got != want[n] {
+				t.Errorf("the help of %q: got %s listed: %v, want %v", service, name, got, want[n])
+			}
+		}
+	}
+}

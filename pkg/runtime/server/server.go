@@ -133,6 +133,7 @@ func Main(declared service.Definition) {
 	}
 	process.Program{
 		Name:     d.Name,
+		Service:  d.Name,
 		Config:   config,
 		Commands: commands,
 		Checks:   func() []health.Check { return d.checks(&c) },
@@ -147,6 +148,9 @@ func (d definition) checks(c *keyedConfig) (checks []health.Check) {
 			checks,
 			health.Check{Name: "IRONPLANE_PROCESS_KEY: valid, and for this service", Ask: func(context.Context) error { return err }},
 		)
+	}
+	if d.Checks != nil {
+		checks = append(checks, d.Checks(c.Settings)...)
 	}
 	return slices.Concat(checks,
 		host.Checks(d.Definition, c.Database, c.Connections, c.poolOptions(), deps.Box),

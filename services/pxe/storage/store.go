@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"net/url"
 	"os"
@@ -92,6 +93,31 @@ func openBucket(ctx context.Context, at string) (*blob.Bucket, error) {
 		at,
 		&fileblob.Options{CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite},
 	)
+}
+
+// Probe returns an error if a bucket cannot be reached, or if a folder exists and is none. A missing folder is created when
+// it is first used.
+func Probe(ctx context.Context, at string) error {
+	if !strings.HasPrefix(at, s3Scheme) {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a folder", at)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	bucket, err := openBucket(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	found, err := bucket.IsAccessible(ctx)
+	if err == nil && !found {
+		err = errors.New("the bucket does not exist, or its keys may not read it")
+	}
+	return err
 }
 
 // CheckURL returns an error if url is not the address of a store.

@@ -107,13 +107,9 @@ func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 	if l.HTML != "" {
 		m.AddAlternativeString(gomail.TypeTextHTML, l.HTML)
 	}
-	options := append([]gomail.Option{gomail.WithHELO(mailDomain(s.From.Address))}, s.options...)
-	if s.TLS != nil {
-		options = append(options, gomail.WithTLSConfig(s.TLS))
-	}
-	client, err := gomail.NewClient(s.host, options...)
+	client, err := s.client()
 	if err != nil {
-		return fmt.Errorf("configure the SMTP client: %w", err)
+		return err
 	}
 	connection, err := client.DialToSMTPClientWithContext(ctx)
 	if err != nil {
@@ -129,6 +125,32 @@ func (s *Server) deliver(ctx context.Context, l outgoingMessage) error {
 		return refusedError{err}
 	}
 	return err
+}
+
+// client returns a client of the server that is not connected.
+func (s *Server) client() (*gomail.Client, error) {
+	options := append([]gomail.Option{gomail.WithHELO(mailDomain(s.From.Address))}, s.options...)
+	if s.TLS != nil {
+		options = append(options, gomail.WithTLSConfig(s.TLS))
+	}
+	client, err := gomail.NewClient(s.host, options...)
+	if err != nil {
+		return nil, fmt.Errorf("configure the SMTP client: %w", err)
+	}
+	return client, nil
+}
+
+// Probe fails if the server cannot be reached, does not encrypt, or refuses the user. It sends nothing.
+func (s *Server) Probe(ctx context.Context) error {
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	connection, err := client.DialToSMTPClientWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to the SMTP server: %w", err)
+	}
+	return client.CloseWithSMTPClient(connection)
 }
 
 // mailDomain returns the domain of an email address.

@@ -2,6 +2,7 @@ package setting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -50,9 +51,6 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 			}
 		}
 		for slug, text := range map[string]string{"api_url": d.APIURL, "client_url": d.ClientURL, "admin_url": d.AdminURL} {
-			if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
-				return fmt.Errorf("IRONPLANE_%s is %q, but must be a URL such as https://panel.example.com", strings.ToUpper(slug), text)
-			}
 			s, err := settingView.Find(ctx, tx, "slug = $1", slug)
 			if err != nil {
 				return err
@@ -64,4 +62,16 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 		_, err = tx.Exec(ctx, "UPDATE setting SET fresh = false WHERE fresh")
 		return err
 	})
+}
+
+// CheckURLs fails if a URL in the environment is none.
+func CheckURLs(s service.Settings) (invalid error) {
+	for _, v := range [][2]string{{"API", s.APIURL}, {"CLIENT", s.ClientURL}, {"ADMIN", s.AdminURL}} {
+		name, text := v[0], v[1]
+		if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+			invalid = errors.Join(invalid,
+				fmt.Errorf("IRONPLANE_%s_URL is %q, but must be a URL such as https://panel.example.com", name, text))
+		}
+	}
+	return invalid
 }
