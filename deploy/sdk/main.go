@@ -1,4 +1,5 @@
-// Sdk writes the Go client of the API, a file for each resource, from the API document. `make go-client` runs it:
+// Sdk writes the Go client of the API, a file for each resource, and the table of all operations, from the API document.
+// `make go-client` runs it:
 //
 //	go run ./deploy/sdk docs/reference/openapi.json pkg/client
 package main
@@ -28,6 +29,9 @@ func run(args []string) error {
 	}
 	files, err := generate(d)
 	if err != nil {
+		return err
+	}
+	if files[tableFile], err = generateTable(d); err != nil {
 		return err
 	}
 	stale, err := filepath.Glob(filepath.Join(args[1], "*.gen.go"))

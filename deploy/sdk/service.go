@@ -138,17 +138,22 @@ func lowerFirst(name string) string {
 
 // operation returns the literal that describes the operation.
 func (w *methodWriter) operation() string {
-	isPublic := w.Security != nil && len(*w.Security) == 0 // the API keeps an Idempotency-Key only for callers that it knows
-	retry := "once"
+	return fmt.Sprintf("operation{%q, %q, %q, %s}", w.ID, w.Verb, w.Route, retryOf(w.Method))
+}
+
+// retryOf returns what sending a method's request twice does: once, keyed or same.
+func retryOf(m *model.Method) string {
+	isPublic := m.Security != nil && len(*m.Security) == 0 // the API keeps an Idempotency-Key only for callers that it knows
 	switch {
-	case w.Verb == "GET", w.Retry == "" && !w.Raw: // changes nothing
-		retry = "same"
-	case w.Key && !isPublic:
-		retry = "keyed"
-	case w.Retry == "same":
-		retry = "same"
+	case m.Verb == "GET", m.Retry == "" && !m.Raw: // changes nothing
+		return "same"
+	case m.Key && !isPublic:
+		return "keyed"
+	case m.Retry == "same":
+		return "same"
+	default:
+		return "once"
 	}
-	return fmt.Sprintf("operation{%q, %q, %q, %s}", w.ID, w.Verb, w.Route, retry)
 }
 
 func (w *methodWriter) writeList() {

@@ -25,6 +25,8 @@ var (
 
 	// ErrUnknownOutcome means that no response says whether the change was made.
 	ErrUnknownOutcome = errors.New("no response says whether the change was made")
+	// ErrUnreachable means that there was no connection to the API, so nothing was sent.
+	ErrUnreachable = errors.New("the API cannot be reached")
 )
 
 var kinds = map[int]error{
@@ -133,7 +135,9 @@ type lostError struct {
 
 func (e *lostError) Unwrap() error { return e.error }
 
-func (e *lostError) Is(target error) bool { return target == ErrUnknownOutcome && !e.unsent }
+func (e *lostError) Is(target error) bool {
+	return target == ErrUnknownOutcome && !e.unsent || target == ErrUnreachable && e.unsent
+}
 
 // noEOF returns an error that iterations do not take for the end of a list.
 func noEOF(err error) error {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -38,6 +39,9 @@ func iterate[T any](ctx context.Context, c *Client, r *Request) iter.Seq2[T, err
 	return func(yield func(T, error) bool) {
 		request := *r // an iteration can be started twice
 		request.Query = maps.Clone(r.Query)
+		if request.Query == nil {
+			request.Query = url.Values{}
+		}
 		if !request.Query.Has("per_page") {
 			request.Query.Set("per_page", fmt.Sprint(defaultPerPage))
 		}
@@ -55,6 +59,12 @@ func iterate[T any](ctx context.Context, c *Client, r *Request) iter.Seq2[T, err
 			request.Query = page.Next
 		}
 	}
+}
+
+// Items returns the items of any list that has pages, also of one that this package has no method for. The request's query selects
+// them, and its per_page says how many to ask for at a time.
+func (c *Client) Items(ctx context.Context, r *Request) iter.Seq2[json.RawMessage, error] {
+	return iterate[json.RawMessage](ctx, c, r)
 }
 
 func fetchPage[T any](ctx context.Context, c *Client, r *Request) (*Page[T], error) {

@@ -67,6 +67,7 @@ type Schema struct {
 	Format      string             `json:"format"`
 	Minimum     *int64             `json:"minimum"`
 	Description string             `json:"description"`
+	WriteOnly   bool               `json:"writeOnly"` // a secret
 }
 
 // Types are the types of a value: one name, or several.
