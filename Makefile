@@ -1,7 +1,7 @@
 # Every target works in a fresh clone. `make help` lists all targets.
 MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/cli/ironplane ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # All builds use the same flags, so that nothing is compiled twice. Only the race detector needs cgo.
@@ -37,8 +37,10 @@ VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
 packages: ## build a .deb and an .rpm in bin/packages; test them with dpkg, and with systemd in Docker, if installed
-	@rm -rf bin/package bin/packages && mkdir -p bin/package bin/packages
+	@rm -rf bin/package bin/packages bin/man bin/completion && mkdir -p bin/package bin/packages bin/completion
 	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
+	go run ./deploy/cli/manual man bin/man
+	@for shell in bash zsh fish; do bin/package/ironplane completion $$shell >bin/completion/$$shell || exit 1; done
 	@for packager in deb rpm; do \
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
 	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
@@ -197,8 +199,9 @@ schema: postgres ## write each service's schema.sql from the catalogue of a new 
 	go run ./deploy/schema .
 
 .PHONY: go-client
-go-client: openapi ## write the Go client in pkg/client from the API document
+go-client: openapi ## write the Go client in pkg/client, and the command line's table of operations, from the API document
 	go run ./deploy/sdk docs/reference/openapi.json pkg/client
+	go run ./deploy/cli/manual page docs/reference/commands.md
 	@git add --intent-to-add pkg/client 2>/dev/null || true # so that git diff shows the file of a new resource
 
 .PHONY: console

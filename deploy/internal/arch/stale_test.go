@@ -57,8 +57,8 @@ func TestDocsAreNotStale(t *testing.T) {
 	}
 }
 
-// otherVariables are read by docker-compose.yml and by the import, which has flags, too.
+// otherVariables are read by docker-compose.yml and by the command line.
 var otherVariables = map[string]bool{
 	"IRONPLANE_PUBLISH": true, "IRONPLANE_POSTGRES_IMAGE": true, "IRONPLANE_REDIS_IMAGE": true, "IRONPLANE_CONSUL_IMAGE": true,
-	"IRONPLANE_KEY": true,
+	"IRONPLANE_KEY": true, "IRONPLANE_URL": true,
 }

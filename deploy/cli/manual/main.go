@@ -1,0 +1,76 @@
+// Manual writes what people read of the command line: the page of all commands, and manual pages for man.
+//
+//	go run ./deploy/cli/manual page docs/reference/commands.md
+//	go run ./deploy/cli/manual man bin/man
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra/doc"
+
+	"github.com/ironplane/ironplane/deploy/cli/command"
+	"github.com/ironplane/ironplane/pkg/client/operations"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "manual:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("usage: manual page FILE, or manual man FOLDER")
+	}
+	switch args[0] {
+	case "page":
+		return os.WriteFile(args[1], page(), 0o644)
+	case "man":
+		if err := os.MkdirAll(args[1], 0o755); err != nil {
+			return err
+		}
+		header := &doc.GenManHeader{Section: "1", Source: "Ironplane", Manual: "Ironplane", Date: &time.Time{}} // the same for the same commands
+		return doc.GenManTree(command.Tree(), header, args[1])
+	default:
+		return fmt.Errorf("unknown command %q", args[0])
+	}
+}
+
+const introduction = `<!-- Written by make go-client (go run ./deploy/cli/manual). -->
+# Commands
+
+After this page you know which command and which method of the Go client call an operation of the API. ` +
+	"`ironplane NOUN VERB --help`" + ` and the
+package's manual pages (` + "`man ironplane-entity-create`" + `) have the flags. [Command line](../do/command-line.md) has the rules for all commands.
+
+Every operation has a command, and every operation has a method of the Go client. The command ` + "`ironplane api`" + ` and the method
+` + "`Client.Do`" + ` send any other request.
+
+`
+
+// page returns the table of operations, commands and methods, with a section for each noun.
+func page() []byte {
+	var b bytes.Buffer
+	b.WriteString(introduction)
+	root := command.Tree()
+	noun := ""
+	for _, o := range operations.All().Operations {
+		if o.Noun != noun {
+			noun = o.Noun
+			fmt.Fprintf(&b, "\n## %s\n\n| Command | Does | Operation | Go client |\n|---|---|---|---|\n", noun)
+		}
+		c, _, err := root.Find([]string{o.Noun, o.Verb})
+		if err != nil {
+			panic(err) // TestCommands finds all of them
+		}
+		use := strings.NewReplacer("|", "\\|").Replace(c.Use)
+		fmt.Fprintf(&b, "| `ironplane %s %s` | %s | %s | `%s.%s` |\n", o.Noun, use, o.Summary, o.ID, o.Service, o.Call)
+	}
+	return bytes.ReplaceAll(b.Bytes(), []byte("\n\n\n"), []byte("\n\n"))
+}
