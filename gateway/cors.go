@@ -74,6 +74,7 @@ func newCORS(origins Origins) *cors.Cors {
 			"If-Match",
 			"If-None-Match",
 			"Idempotency-Key",
+			"Last-Event-ID",
 			"Range",
 			"X-Request-Id",
 			"Tus-Resumable",

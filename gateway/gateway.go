@@ -97,7 +97,11 @@ func New(
 	g.addressConcurrency = limits.NewConcurrency[netip.Prefix](count("address", "concurrency"))
 	g.ownHandler = g.ownRoutes()
 	g.cors = newCORS(config.CORSOrigins)
-	g.watcher = newRequestWatcher(g.keys)
+	var revoked []<-chan struct{}
+	for _, service := range ownerServices {
+		revoked = append(revoked, wakes.Listen(service, keycache.Revoked))
+	}
+	g.watcher = newRequestWatcher(g.keys, revoked...)
 	g.certificates = newCertificates(config, peers, wakes.Listen(settings.ServiceName, settings.CertificateChanged), log)
 	g.keyUsage = newKeyUsage(peers)
 	g.followSettings(wakes.Listen(settings.ServiceName, settings.Changed))
@@ -190,7 +194,9 @@ func (g *Gateway) serve(e *recorder, r *http.Request, stop context.CancelCauseFu
 			return err
 		}
 		defer leave()
-		watched = g.watcher.add(decided, func(cause error) { e.stop(stop, cause) })
+		watched = g.watcher.add(decided, func(cause error) { e.stop(stop, cause) }, func() { stop(errDraining) })
+		e.onStream = func() { g.watcher.markStream(watched) }
+		e.confirm = func() error { return g.watcher.confirmStream(r.Context(), watched) }
 		defer func() {
 			g.watcher.remove(watched)
 			if revocationCause(r.Context()) == nil {

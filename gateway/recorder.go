@@ -28,6 +28,10 @@ type recorder struct {
 	status                 int // 0: no response yet
 	bytesWritten           int64
 	isComplete             bool // false if the response was aborted
+	isStream               bool
+	onStream               func()       // called when the response turns out to be a stream; nil without a key
+	confirm                func() error // decides about the key of a stream before each write
+	headAfter              time.Duration
 	isStopped              atomic.Bool
 }
 
@@ -110,6 +114,10 @@ func (e *recorder) WriteHeader(status int) {
 			e.route = route[0]
 			delete(e.Header(), problem.RouteHeader)
 		}
+		if e.onStream != nil && isEventStream(e.Header().Get("Content-Type")) {
+			e.isStream, e.headAfter = true, time.Since(e.startedAt)
+			e.onStream()
+		}
 		e.extendDeadline()
 	}
 	e.ResponseWriter.WriteHeader(status)
@@ -148,6 +156,11 @@ func (e *recorder) Write(p []byte) (int, error) {
 	} else if e.bytesWritten > 0 {
 		e.extendDeadline()
 	}
+	if e.isStream {
+		if err := e.confirm(); err != nil {
+			return 0, err
+		}
+	}
 	n, err := e.ResponseWriter.Write(p)
 	e.bytesWritten += int64(n)
 	return n, err
@@ -156,7 +169,11 @@ func (e *recorder) Write(p []byte) (int, error) {
 // finish writes the metrics and the line of the access log.
 func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call) {
 	elapsed := time.Since(e.startedAt)
-	g.metrics.observe(e, elapsed)
+	if e.isStream { // the metric is about how long callers wait
+		g.metrics.observe(e, e.headAfter)
+	} else {
+		g.metrics.observe(e, elapsed)
+	}
 	tracing.Finish(ctx, e.method, e.route, call.RequestID, e.status)
 	if !g.log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -29,11 +29,13 @@ type requestWatcher struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	added chan struct{} // holds one value if a request was added when there was none
+	added chan struct{} // holds one value if requests may have to be checked
 
-	mu       sync.Mutex
-	requests map[*watchedRequest]struct{}
-	lookups  map[[32]byte]struct{} // in progress, by the key's hash
+	mu           sync.Mutex
+	requests     map[*watchedRequest]struct{}
+	lookups      map[[32]byte]struct{} // in progress, by the key's hash
+	closelyUntil time.Time             // until then streams are checked as often as other requests
+	isDraining   bool                  // streams end
 }
 
 // watchedRequest is a running request. The watcher's mutex guards all fields but stop.
@@ -43,10 +45,12 @@ type watchedRequest struct {
 	refusal   error                // by the last decision
 	refusedAt time.Time
 	stop      func(cause error)
+	end       func() // ends a stream as if its caller had left
+	isStream  bool
 }
 
-// newRequestWatcher returns a watcher that works until Close.
-func newRequestWatcher(k *keys) *requestWatcher {
+// newRequestWatcher returns a watcher that works until Close. revoked have a value when a service has revoked something.
+func newRequestWatcher(k *keys, revoked ...<-chan struct{}) *requestWatcher {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &requestWatcher{
 		keys:     k,
@@ -54,6 +58,9 @@ func newRequestWatcher(k *keys) *requestWatcher {
 		added:    make(chan struct{}, 1),
 		requests: map[*watchedRequest]struct{}{},
 		lookups:  map[[32]byte]struct{}{},
+	}
+	for _, woken := range revoked {
+		w.tasks.Go(func() { w.followRevocations(ctx, woken) })
 	}
 	w.tasks.Go(func() {
 		for {
@@ -68,7 +75,7 @@ func newRequestWatcher(k *keys) *requestWatcher {
 	return w
 }
 
-// watchUntilIdle checks the requests until there is none.
+// watchUntilIdle checks the requests until there is none but streams.
 func (w *requestWatcher) watchUntilIdle(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -90,19 +97,22 @@ func (w *requestWatcher) Close() {
 	w.tasks.Wait()
 }
 
-// add watches a request until remove. stop is called at most once, and not after remove.
-func (w *requestWatcher) add(d decision, stop func(cause error)) *watchedRequest {
-	r := &watchedRequest{decision: d, initial: d.principal, stop: stop}
+// add watches a request until remove. stop is called at most once, and not after remove. end ends the request if it is a stream.
+func (w *requestWatcher) add(d decision, stop func(cause error), end func()) *watchedRequest {
+	r := &watchedRequest{decision: d, initial: d.principal, stop: stop, end: end}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.requests) == 0 {
-		select {
-		case w.added <- struct{}{}:
-		default:
-		}
-	}
 	w.requests[r] = struct{}{}
+	w.signal()
 	return r
+}
+
+// signal makes the watcher check the requests.
+func (w *requestWatcher) signal() {
+	select {
+	case w.added <- struct{}{}:
+	default:
+	}
 }
 
 func (w *requestWatcher) remove(r *watchedRequest) {
@@ -118,13 +128,18 @@ func (w *requestWatcher) renew(r *watchedRequest, d decision) {
 	r.decision, r.initial, r.refusal = d, d.principal, nil
 }
 
-// checkRequests stops refused requests, and starts look-ups for those with an old decision. It returns whether there are any
-// requests.
+// checkRequests stops refused requests, and starts look-ups for those with an old decision. It returns whether it has to be called
+// again soon.
 func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := map[[32]byte][]*watchedRequest{}
+	closely, isBusy := time.Now().Before(w.closelyUntil), false
 	for r := range w.requests {
+		if r.isStream && r.refusal == nil && !closely {
+			continue
+		}
+		isBusy = true
 		if r.refusal != nil {
 			if time.Since(r.refusedAt) >= stopGrace {
 				delete(w.requests, r)
@@ -147,7 +162,7 @@ func (w *requestWatcher) checkRequests(ctx context.Context) bool {
 			w.applyLookup(requests, decision{hash, f}, err)
 		})
 	}
-	return len(w.requests) > 0
+	return isBusy
 }
 
 // applyLookup applies the result of a look-up to the requests of its key.

@@ -9,7 +9,7 @@ import (
 
 // ForwardedHeaders are the headers of a caller's request that a service receives. Services read no others.
 var ForwardedHeaders = []string{"Accept", "Content-Type", "Idempotency-Key",
-	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range", "User-Agent",
+	"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Last-Event-Id", "Range", "User-Agent",
 	"Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Offset"} // of uploads in several requests
 
 // copyResponseHeaders copies the headers of a service's response that the caller receives.

@@ -62,6 +62,7 @@ var Services = []Service{
 		Paths: []string{
 			".well-known",
 			"email",
+			"event",
 			"http",
 			"integration",
 			"license",

@@ -19,6 +19,7 @@ type services struct {
 	EmailMessages      *EmailMessageService
 	EmailTemplates     *EmailTemplateService
 	Entities           *EntityService
+	Events             *EventsService
 	FieldValues        *FieldValueService
 	Fields             *FieldService
 	FileServers        *FileServerService
@@ -77,6 +78,7 @@ func newServices(c *Client) services {
 		EmailMessages:      &EmailMessageService{c},
 		EmailTemplates:     &EmailTemplateService{c},
 		Entities:           &EntityService{c},
+		Events:             &EventsService{c},
 		FieldValues:        &FieldValueService{c},
 		Fields:             &FieldService{c},
 		FileServers:        &FileServerService{c},

@@ -41,5 +41,8 @@ func quality(accept, media string) float64 {
 	return found
 }
 
+// Accepts tells whether an Accept header names a type, also by a wildcard. Without the header every type is accepted.
+func Accepts(accept, media string) bool { return accept == "" || quality(accept, media) > 0 }
+
 // Prefers tells whether an Accept header prefers a type to JSON.
 func Prefers(accept, media string) bool { return quality(accept, media) > quality(accept, MediaJSON) }

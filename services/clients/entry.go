@@ -37,5 +37,6 @@ func entryName(id int64) string {
 
 // revoke removes a client's entry from Redis when tx has committed, so that gateways ask again.
 func (s *Service) revoke(tx *pg.Tx, id int64) {
+	tx.Wake(keycache.Revoked)
 	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entryName(id)) })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
+	"github.com/ironplane/ironplane/pkg/auth/keycache"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
@@ -209,6 +210,7 @@ func (s *Service) revokeAll(ctx context.Context, tx *pg.Tx, id int64) (targets [
 	if err != nil {
 		return nil, fmt.Errorf("find the clients below client %d: %w", id, err)
 	}
+	tx.Wake(keycache.Revoked)
 	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, names...) })
 	return targets, nil
 }

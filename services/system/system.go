@@ -30,6 +30,7 @@ import (
 	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/services/system/packages"
 	"github.com/ironplane/ironplane/services/system/setting"
+	"github.com/ironplane/ironplane/services/system/stream"
 	"github.com/ironplane/ironplane/services/system/webhook"
 )
 
@@ -45,6 +46,7 @@ var Definition = service.Definition{
 	Paths: []string{
 		".well-known",
 		"email",
+		"event",
 		"http",
 		"integration",
 		"license",
@@ -108,6 +110,7 @@ type Service struct {
 	licensing      licensing
 	certificates   *certificate.Renewer
 	installed      *packages.Installed
+	stream         *stream.Hub
 	logger         *slog.Logger
 }
 
@@ -164,6 +167,7 @@ func New(d service.Deps) *Service {
 		certificates: &certificate.Renewer{DB: d.DB, Box: d.Box, Directory: d.ACMEDirectory, Public: public},
 		licensing:    licensing,
 		installed:    &packages.Installed{Folder: d.Packages},
+		stream:       stream.New(d.DB),
 		logger:       d.Log,
 	}
 }
@@ -207,6 +211,7 @@ func (s *Service) Routes() []rest.Route {
 		}.Routes(
 			s.webhookRoutes(),
 		),
+		rest.Section{Name: "Events", Doc: "Changes as they are made."}.Routes(s.eventRoutes()),
 		rest.Section{Name: "Computer parts", Doc: "The parts that servers are built from."}.Routes(s.partRoutes()),
 		rest.Section{
 			Name: "License",
@@ -235,6 +240,7 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 			s.cutLog(wakes),
 			service.Every(cleanupInterval, "delete-old-mails", s.deleteOldMails),
 			s.dispatcher.Loop(wakes.Listen(Name, webhook.WakeTopic)),
+			s.pushEvents(wakes.Listen(Name, audit.Written)),
 			service.Every(cleanupInterval, "delete-old-deliveries", s.deleteOldDeliveries),
 			service.OnWake(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order-certificate", s.certificates.Renew),
 			service.OnWake(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach-integrations", s.integrations.Resume),

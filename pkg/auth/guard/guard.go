@@ -117,6 +117,23 @@ func (client) Check(c *principal.Call, a permission.Access, id int64) error {
 	return nil
 }
 
+// NotClient admits admins and integrations.
+var NotClient Guard = notClient{}
+
+type notClient struct{}
+
+func (notClient) String() string { return "any key, except a client's" }
+
+func (notClient) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if c.Client() != 0 {
+		return problem.New(problem.Forbidden, "Clients cannot use this route.")
+	}
+	return nil
+}
+
 // HasOrClient admits callers that hold the permission, and all clients. The route's function decides which items a
 // client sees.
 func HasOrClient(p permission.Permission) Guard { return hasOrClient{has(p)} }

@@ -107,6 +107,9 @@ func KeyName(hash string) string { return "key/" + hash }
 // OwnerName returns the name of an owner's entry.
 func OwnerName(o principal.Owner) string { return fmt.Sprintf("owner/%s/%d", o.Type, o.ID) }
 
+// Revoked is the topic by which a service wakes gateways when it removes entries.
+const Revoked = "revoked"
+
 // UsagePath is where gateways report to identity which keys were used.
 const UsagePath = "/internal/key-uses"
 

@@ -112,6 +112,9 @@ func (w *rawWriter) Write(p []byte) (int, error) {
 	return w.deadlineWriter.Write(p)
 }
 
+// FlushError passes on what was written so far. It serves http.ResponseController.
+func (w *rawWriter) FlushError() error { return w.connection.Flush() }
+
 func (w *rawWriter) begin() {
 	w.begun = true
 	w.exchange.timer.Stop()

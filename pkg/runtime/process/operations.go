@@ -96,6 +96,9 @@ func (o *Operations) Started() {
 	}
 }
 
+// Drainer is a handler with responses that go on until they are ended, such as streams. Drain ends them.
+type Drainer interface{ Drain() }
+
 // Serve answers on a listener until ctx ends. Then it keeps answering, with Connection: close, until the drain delay is over
 // and deregister has returned. Finally it lets open requests finish.
 func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler http.Handler, deregister func()) error {
@@ -111,6 +114,9 @@ func (o *Operations) Serve(ctx context.Context, listener net.Listener, handler h
 		case <-serving.Done():
 		}
 		deregister()
+		if streaming, ok := handler.(Drainer); ok {
+			streaming.Drain()
+		}
 	})
 	o.Started()
 	defer o.keepAlive(context.WithoutCancel(ctx))()

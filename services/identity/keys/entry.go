@@ -78,6 +78,7 @@ func (s *Service) readEntry(ctx context.Context, hash string) (keycache.Key, err
 // Revoke removes entries from Redis after tx has committed. A unit of work calls it once, because each call waits if Redis is
 // unavailable.
 func Revoke(tx *pg.Tx, entries *keycache.Store, names ...string) {
+	tx.Wake(keycache.Revoked)
 	tx.AfterCommit(func(ctx context.Context) error { return entries.Remove(ctx, names...) })
 }
 

@@ -37,6 +37,9 @@ func (l *Log) Write(ctx context.Context, tx *pg.Tx, source string, batch []event
 	return w.flush(ctx, tx)
 }
 
+// Written is the topic by which the service wakes itself when the log has new items.
+const Written = "log"
+
 // writer appends items after the head.
 type writer struct {
 	signer *seal.Signer
@@ -64,6 +67,7 @@ func (w *writer) flush(ctx context.Context, tx *pg.Tx) error {
 	if err := w.items.insert(ctx, tx); err != nil {
 		return err
 	}
+	tx.Wake(Written)
 	return w.head.store(ctx, tx, w.signer)
 }
 

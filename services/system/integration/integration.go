@@ -190,5 +190,6 @@ func entryName(id int64) string {
 
 // revoke removes the gateways' entry of an integration once tx is committed.
 func (s *Integrations) revoke(tx *pg.Tx, id int64) {
+	tx.Wake(keycache.Revoked)
 	tx.AfterCommit(func(ctx context.Context) error { return s.entries.Remove(ctx, entryName(id)) })
 }

@@ -131,6 +131,15 @@ func requiredGrants(pattern string) (all principal.Grants, ok bool) {
 	return all | topicGrants, ok
 }
 
+// NeededToRead returns the grants that are needed to read events of a type. ok is false if no service makes such events.
+func NeededToRead(eventType string) (needed principal.Grants, ok bool) {
+	needed, ok = requiredGrants(eventType)
+	if needed == 0 { // of a kind that every owner of a webhook may read
+		needed = principal.Grant(permission.SystemIntegrations, permission.Read)
+	}
+	return needed, ok
+}
+
 // readGrants returns the grants to read with these permissions.
 func readGrants(permissions []permission.Permission) (all principal.Grants) {
 	for _, p := range permissions {
