@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -145,5 +147,13 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		keepUsable(merged, caller)
 	}
-	_ = json.NewEncoder(w).Encode(merged) // an error means that the caller left
+	w.Header().Set("Vary", "Accept-Encoding")
+	out := io.Writer(w)
+	if console.AcceptsGzip(r.Header.Get("Accept-Encoding")) { // the document is large, and each visitor of the console loads it
+		w.Header().Set("Content-Encoding", "gzip")
+		compressed := gzip.NewWriter(w)
+		defer func() { _ = compressed.Close() }()
+		out = compressed
+	}
+	_ = json.NewEncoder(out).Encode(merged) // an error means that the caller left
 }

@@ -151,7 +151,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	content := f.content
-	if f.compressed != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
+	if f.compressed != nil && AcceptsGzip(r.Header.Get("Accept-Encoding")) {
 		header.Set("Content-Encoding", "gzip")
 		content = f.compressed
 	}
@@ -172,8 +172,8 @@ func setPolicies(header http.Header) {
 	header.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 }
 
-// acceptsGzip reports whether a caller's Accept-Encoding names gzip, and not with the weight 0.
-func acceptsGzip(accepted string) bool {
+// AcceptsGzip reports whether a caller's Accept-Encoding names gzip, and not with the weight 0.
+func AcceptsGzip(accepted string) bool {
 	for part := range strings.SplitSeq(accepted, ",") {
 		coding, weight, _ := strings.Cut(strings.TrimSpace(part), ";")
 		if strings.EqualFold(strings.TrimSpace(coding), "gzip") {

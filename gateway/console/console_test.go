@@ -145,7 +145,7 @@ func TestAcceptsGzip(t *testing.T) {
 	for header, want := range map[string]bool{
 		"": false, "gzip": true, "br, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.000": false, "identity": false, "GZIP": true,
 	} {
-		if got := acceptsGzip(header); got != want {
+		if got := AcceptsGzip(header); got != want {
 			t.Errorf("%q: got %t, want %t", header, got, want)
 		}
 	}
