@@ -1,7 +1,7 @@
 #!/bin/sh -eu
 # Builds the system in memory: deploy/rescue/build.sh FOLDER makes vmlinuz, initrd, an ISO with both, rescue.iso, and packages.txt there. It
 # needs root, Go, and Debian's packages mmdebstrap, cpio, zstd and xorriso. KERNEL is the kernel's package, ADD names more packages, separated by commas, and MIRROR is the mirror.
-# With the same packages and SOURCE_DATE_EPOCH it builds the same bytes.
+# SOURCE_DATE_EPOCH is the latest time of a file in it: the default is the time of the last commit.
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
