@@ -61,7 +61,14 @@ func serve(ctx context.Context, i *startup.Installation, programs string) (err e
 	f, err := newFleet(
 		folder,
 		programs,
-		append(os.Environ(), "IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance), "IRONPLANE_STORE="+i.Store),
+		append(
+			os.Environ(),
+			"IRONPLANE_MAINTENANCE="+string(i.Gateway.Maintenance),
+			"IRONPLANE_STORE="+i.Store,
+			"IRONPLANE_API_URL="+i.APIURL,
+			"IRONPLANE_PASSKEY_DOMAIN="+i.PasskeyDomain,
+			"IRONPLANE_PASSKEY_ORIGINS="+i.PasskeyOrigins,
+		),
 		i.Databases,
 		i.MasterKey,
 		i.Redis,

@@ -100,7 +100,7 @@ const (
 )
 
 // readyOutput matches the output of a program that is ready, with its URL and the first key.
-var readyOutput = regexp.MustCompile(`(?s)ready at (http://[0-9.:]+).*\n  (ip_\w+)\n`)
+var readyOutput = regexp.MustCompile(`(?s)ready at (http://[0-9a-z.]+:[0-9]+).*\n  (ip_\w+)\n`)
 
 // start starts split with some variables, and waits until it is ready.
 func start(t *testing.T, environment ...string) *running {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/ironplane/ironplane/pkg/testkit"
 )
 
 var (
@@ -36,7 +38,14 @@ func TestReadmeTour(t *testing.T) {
 	}
 	r := start(t, map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data")})
 	key := r.key()
-	script := "ADMIN=" + key + "\nKEY=$ADMIN\n" + strings.ReplaceAll(function.FindString(text.String()), "http://127.0.0.1:8080", r.URL) + "\n"
+	if !strings.HasPrefix(r.URL, "http://localhost:") {
+		t.Errorf("got the address %s, want localhost, where passkeys work", r.URL)
+	}
+	testkit.Eventually(t, "a link leads to the console", func() bool {
+		link := r.client(key).Do("GET", "/auth/sso", nil)
+		return link.Status == 200 && strings.Contains(link.Text, `"url":"`+r.URL+`/-/console/auth/sso#key=`)
+	})
+	script := "ADMIN=" + key + "\nKEY=$ADMIN\n" + strings.ReplaceAll(function.FindString(text.String()), "http://localhost:8080", r.URL) + "\n"
 	var want strings.Builder
 	for _, block := range console.FindAllStringSubmatch(text.String(), -1) {
 		for line := range strings.Lines(block[1]) {

@@ -83,7 +83,7 @@ func launch(t *testing.T, environment map[string]string, args ...string) *instan
 	return r
 }
 
-var ready = regexp.MustCompile(`Ironplane is ready at (http://[0-9.:]+)`)
+var ready = regexp.MustCompile(`Ironplane is ready at (http://[0-9a-z.]+:[0-9]+)`)
 
 // start launches the program and waits until it serves.
 func start(t *testing.T, environment map[string]string) *instance {

@@ -80,8 +80,9 @@ type Command struct {
 // Settings are what operators configure by environment variables.
 type Settings struct {
 	APIURL          string        `env:"IRONPLANE_API_URL" for:"system" doc:"The API's public URL, such as https://api.example.com."`
-	ClientURL       string        `env:"IRONPLANE_CLIENT_URL" for:"system" doc:"The URL of the clients' panel."`
-	AdminURL        string        `env:"IRONPLANE_ADMIN_URL" for:"system" doc:"The URL of the admins' panel."`
+	ClientURL       string        `env:"IRONPLANE_CLIENT_URL" for:"system" doc:"The URL of the clients' panel. Default: the console, /-/console below IRONPLANE_API_URL."`
+	AdminURL        string        `env:"IRONPLANE_ADMIN_URL" for:"system" doc:"The URL of the admins' panel. Default: the console, /-/console below IRONPLANE_API_URL."`
+	Console         string        `env:"IRONPLANE_CONSOLE" for:"system" default:"on" doc:"Whether the gateway serves the console at /-/console/: on or off. The system service needs it, too: links lead to the console."`
 	SMTP            string        `env:"IRONPLANE_SMTP" for:"system" doc:"The mail server: smtp://mail.example.com:587 (encrypted by STARTTLS), smtps://… or, on the same machine, smtp+plain://…. Without it, mails are held."`
 	SMTPUser        string        `env:"IRONPLANE_SMTP_USER" for:"system" doc:"The user name at the mail server, if it requires one."`
 	SMTPPassword    secret.String `env:"IRONPLANE_SMTP_PASSWORD" for:"system" doc:"The password at the mail server."`

@@ -17,6 +17,9 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
+// ConsolePath is where gateways serve the console, below the API's URL.
+const ConsolePath = "/-/console"
+
 // The settings that processes use, with the default that applies until a process has received the value.
 var (
 	SiteName  = Text{"site_name", "Ironplane"}

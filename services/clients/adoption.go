@@ -249,15 +249,16 @@ func newAdoptionCode() secret.String {
 	return secret.New(base64.RawURLEncoding.EncodeToString(bits[:]))
 }
 
-// adoptionLink returns the address of the page where a client confirms. It is a page of the panel or, without a panel, of the
-// gateway.
+// adoptionLink returns the address of the page where a client confirms. It is a page of the panel or, without a panel but the
+// console, of the gateway.
 func (s *Service) adoptionLink(client int64, code secret.String) (secret.String, error) {
 	values := s.settings.Values()
 	fragment := url.Values{"client": {fmt.Sprint(client)}, "code": {code.Reveal()}}.Encode()
-	if panel := strings.TrimRight(settings.ClientURL.In(values), "/"); panel != "" {
+	api := strings.TrimRight(settings.APIURL.In(values), "/")
+	if panel := strings.TrimRight(settings.ClientURL.In(values), "/"); panel != "" && panel != api+settings.ConsolePath {
 		return secret.New(panel + "/client/adopt#" + fragment), nil
 	}
-	if api := strings.TrimRight(settings.APIURL.In(values), "/"); api != "" {
+	if api != "" {
 		return secret.New(api + "/-/adopt#" + fragment), nil
 	}
 	return secret.String{}, problem.New(

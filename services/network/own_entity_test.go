@@ -144,7 +144,7 @@ func TestClientNamesItsEntities(t *testing.T) {
 		`{"full_ip": "192.0.2.77"}`:                        "v4.address",
 		`{"address": "192.0.2.3"}`:                         "v4.address",
 		`{"v4": {"gateway": "192.0.2.253"}}`:               "v4.gateway",
-		`{"subnet_mask": "255.255.0.0"}`:               "v4.subnet_mask",
+		`{"subnet_mask": "255.255.0.0"}`:                   "v4.subnet_mask",
 		`{"v6_address": "2001:db8::1"}`:                    "v6.address",
 		path(`{"owner": {"id": %d}}`, ids["other"]):        "owner.id",
 		`{"owner": null}`:                                  "owner.id",

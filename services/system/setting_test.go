@@ -207,7 +207,7 @@ func TestVariablesOfSettings(t *testing.T) {
 	if got := findSetting(t, s.Client, "security.key_in_query").Text; got != "1" {
 		t.Fatalf("a checkbox at the first start: got %q, want 1", got)
 	}
-	panel := service.Settings{AdminURL: "https://panel.example.com"}
+	panel := service.Settings{AdminURL: "https://panel.example.com", APIURL: "https://api.example.com/", Console: "off"}
 	s, err := s.Restart(panel, settings.Variables{OwnerRate: "9", LogDays: "5"}.NonEmpty())
 	testkit.Must(t, err)
 	if got := findSetting(
@@ -218,9 +218,16 @@ func TestVariablesOfSettings(t *testing.T) {
 		!strings.Contains(log.String(), "variable=IRONPLANE_OWNER_RATE") {
 		t.Fatalf("at the second start: got %q, want 1000 and a warning in %s", got, log.String())
 	}
-	if got := findSetting(t, s.Client, "admin_url"); got.Text != panel.AdminURL {
-		t.Errorf("got %q, want %q", got.Text, panel.AdminURL)
+	wantPanels := func(admin, client string) {
+		t.Helper()
+		if got := findSetting(t, s.Client, "admin_url").Text; got != admin {
+			t.Errorf("got the panel %q of admins, want %q", got, admin)
+		}
+		if got := findSetting(t, s.Client, "client_url").Text; got != client {
+			t.Errorf("got the panel %q of clients, want %q", got, client)
+		}
 	}
+	wantPanels(panel.AdminURL, "")
 	testkit.Execute(t, s.DB, "UPDATE setting SET fresh = true, chosen = NULL WHERE slug = 'log.days'") // as after an upgrade
 	for _, invalid := range []struct {
 		settings  service.Settings
@@ -229,6 +236,7 @@ func TestVariablesOfSettings(t *testing.T) {
 	}{
 		{panel, settings.Variables{LogDays: "soon"}.NonEmpty(), `IRONPLANE_LOG_DAYS is "soon", but must be an integer`},
 		{service.Settings{APIURL: "api.example.com"}, nil, "IRONPLANE_API_URL"},
+		{service.Settings{Console: "maybe"}, nil, `IRONPLANE_CONSOLE is "maybe"`},
 		{service.Settings{AllowedNetworks: "here"}, nil, "IRONPLANE_ALLOWED_NETWORKS"},
 		{service.Settings{SMTP: "mail.example.com"}, nil, "IRONPLANE_SMTP"},
 		{service.Settings{ACMEDirectory: "http://example.com"}, nil, "IRONPLANE_ACME_DIRECTORY"},
@@ -239,8 +247,10 @@ func TestVariablesOfSettings(t *testing.T) {
 			t.Errorf("starting with %+v: got %v, want an error about %s", invalid, err, invalid.want)
 		}
 	}
+	panel.Console = "on"
 	s, err = s.Restart(panel, settings.Variables{LogDays: "5"}.NonEmpty())
 	testkit.Must(t, err)
+	wantPanels(panel.AdminURL, "https://api.example.com/-/console")
 	if got := findSetting(t, s.Client, "log.days").Text; got != "5" {
 		t.Errorf("got %q, want 5", got)
 	}

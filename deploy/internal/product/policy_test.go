@@ -47,7 +47,7 @@ func TestPolicyByTrial(t *testing.T) {
 	_, limited := newIntegration(t, c, "Limited", `{"network": {"entities": {"read": true}}}`)
 
 	send := func(by *testkit.Client, o rest.Operation, client int64) bool {
-		body := o.Example
+		var body any = o.Example
 		if own := bodyOf[o.Name]; own != "" {
 			body = own
 		}

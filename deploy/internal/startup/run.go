@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 
@@ -31,6 +32,7 @@ func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Con
 		return err
 	}
 	defer i.Listener.Close() // in case serve is never called
+	i.setLocalhost(i.Listener.Addr())
 
 	servers := &datastores.Servers{}
 	defer func() { err = errors.Join(err, servers.Stop(ctx)) }()
@@ -56,6 +58,19 @@ func Run(ctx context.Context, c Config, screen io.Writer, serve func(context.Con
 	ended()
 	watching.Wait()
 	return err
+}
+
+// setLocalhost gives an installation that only this machine can reach the name localhost, unless it has an address already. Browsers
+// accept passkeys for that name without TLS, and for no IP address.
+func (c *Config) setLocalhost(address net.Addr) {
+	at, err := netip.ParseAddrPort(address.String())
+	if c.APIURL != "" || err != nil || !at.Addr().IsLoopback() {
+		return
+	}
+	c.APIURL = fmt.Sprintf("http://localhost:%d", at.Port())
+	if c.PasskeyDomain == "" && c.PasskeyOrigins == "" {
+		c.PasskeyDomain, c.PasskeyOrigins = "localhost", c.APIURL
+	}
 }
 
 // listen returns a listener, or an error that says what to do if the address is in use.

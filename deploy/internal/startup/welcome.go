@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pool"
 	"github.com/ironplane/ironplane/pkg/secret"
@@ -21,6 +22,9 @@ func (i *Installation) Welcome(ctx context.Context, address string) error {
 	}
 	defer db.Close()
 	url, keyFile := "http://"+address, i.AdminKeyFile
+	if strings.HasPrefix(i.APIURL, "http://localhost:") {
+		url = i.APIURL
+	}
 	fmt.Fprintf(i.screen, "Ironplane is ready at %s (the API's documentation is at %s/-/docs).\n", url, url)
 	exists, err := admin.Exists(ctx, db)
 	if err != nil || exists {

@@ -1,6 +1,7 @@
 package setting
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 // InitializeAtStart sets settings from environment variables, unless an operator has set them before. It also stores the
 // addresses that the process is configured with, so that operators can read them.
 func InitializeAtStart(ctx context.Context, d service.Deps) error {
+	if d.Console != "" && d.Console != "on" && d.Console != "off" {
+		return fmt.Errorf("IRONPLANE_CONSOLE is %q, but must be on or off", d.Console)
+	}
 	return d.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("no setting changed")
 		if err := lockSettings(ctx, tx); err != nil {
@@ -50,7 +54,10 @@ func InitializeAtStart(ctx context.Context, d service.Deps) error {
 				return err
 			}
 		}
-		for slug, text := range map[string]string{"api_url": d.APIURL, "client_url": d.ClientURL, "admin_url": d.AdminURL} {
+		console := consoleURL(d.Settings)
+		for slug, text := range map[string]string{
+			"api_url": d.APIURL, "client_url": cmp.Or(d.ClientURL, console), "admin_url": cmp.Or(d.AdminURL, console),
+		} {
 			s, err := settingView.Find(ctx, tx, "slug = $1", slug)
 			if err != nil {
 				return err
@@ -74,4 +81,12 @@ func CheckURLs(s service.Settings) (invalid error) {
 		}
 	}
 	return invalid
+}
+
+// consoleURL returns the console's address, or "" if it is off or the API's address is unknown.
+func consoleURL(s service.Settings) string {
+	if s.Console != "on" || s.APIURL == "" {
+		return ""
+	}
+	return strings.TrimRight(s.APIURL, "/") + settings.ConsolePath
 }
