@@ -3,7 +3,7 @@ package browser
 import (
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -17,10 +17,14 @@ const axeFile = "../../../gateway/console/web/node_modules/axe-core/axe.min.js"
 
 // accessiblePages are pages of each kind: made by hand, and derived from the API document.
 var accessiblePages = []string{
-	"/", "/group", "/group/1", "/group/1?assign=1", "/entity", "/entity/1", "/entity/2?tab=history", "/entity?dialog=create", "/entity?dialog=import",
+	"/", "/group", "/group/1", "/group/1?assign=1", "/entity", "/entity/1", "/entity/2?tab=history", "/entity?dialog=create",
+	"/entity?dialog=import",
 	"/client", "/client/1", "/client/1?dialog=edit", "/log", "/setting-group", "/auth/verify/auth", "/auth/key?dialog=create", "/port-speed",
 	"/admin/1?tab=permission", "/entity?palette=1", "/entity?keys=1", "/nowhere",
 }
+
+// hasDialog matches addresses of pages with a dialog.
+var hasDialog = regexp.MustCompile(`[?&](dialog|assign|palette|keys)=`)
 
 // TestConsoleIsAccessible checks pages with axe, in light and dark colours, and that none is wider than a screen of 320 pixels.
 func TestConsoleIsAccessible(t *testing.T) {
@@ -35,7 +39,9 @@ func TestConsoleIsAccessible(t *testing.T) {
 	c := openConsole(t)
 	c.site.admin.Do("POST", "/client", map[string]any{"email": "ben@example.com", "first": "Ben", "last": "Miller"}).Want(200)
 	c.site.admin.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200)
-	c.site.admin.Do("POST", "/group/1/entity/bulk", map[string]any{"prefix": "192.0.2.0/28", "gateway": "192.0.2.1", "subnet_mask": "255.255.255.240"}).Want(200)
+	c.site.admin.Do("POST", "/group/1/entity/bulk", map[string]any{
+		"prefix": "192.0.2.0/28", "gateway": "192.0.2.1", "subnet_mask": "255.255.255.240",
+	}).Want(200)
 	c.site.admin.Do("PATCH", "/entity/2", map[string]any{"owner": map[string]any{"id": 1}}).Want(200)
 	c.site.admin.Do("PATCH", "/entity/3", map[string]any{"status": "reserved", "note": "for a switch"}).Want(200)
 	c.site.admin.Do("PATCH", "/entity/4", map[string]any{"owner": map[string]any{"id": 1}}).Want(200)
@@ -76,7 +82,7 @@ func (c *consoleWindow) show(page string) {
 	c.t.Helper()
 	c.do(chromedp.Navigate(c.site.url + "/-/console" + page))
 	c.await(page+" is loaded", `document.querySelector("#main") && document.querySelector("#main").childElementCount && !document.querySelector(".loading")`)
-	if strings.Contains(page, "dialog=") || strings.Contains(page, "assign=") || strings.Contains(page, "palette=") || strings.Contains(page, "keys=") {
+	if hasDialog.MatchString(page) {
 		c.await(page+" shows its dialog", `document.querySelector("[role=dialog]")`)
 	}
 }
@@ -85,7 +91,10 @@ func (c *consoleWindow) show(page string) {
 func (c *consoleWindow) checkAxe(axe, page string) {
 	c.t.Helper()
 	testkit.Eventually(c.t, page+" stands still", func() bool {
-		is, failed := run[bool](c.window, `async () => { await new Promise(r => setTimeout(r, 50)); return document.getAnimations().every(a => a.playState !== "running" || a.effect.getTiming().iterations === Infinity); }`)
+		is, failed := run[bool](c.window, `async () => {
+			await new Promise(r => setTimeout(r, 50));
+			return document.getAnimations().every(a => a.playState !== "running" || a.effect.getTiming().iterations === Infinity);
+		}`)
 		return is && failed == ""
 	})
 	get(c.window, chromedp.Evaluate[int](axe+"\n;0"))

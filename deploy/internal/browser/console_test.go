@@ -165,10 +165,11 @@ func TestConsoleSignIn(t *testing.T) {
 	c := openConsole(t)
 	c.site.admin.Do("POST", "/group", map[string]any{"name": "Frankfurt 1"}).Want(200)
 	c.site.admin.Do("POST", "/entity", map[string]any{"group": 1, "address": "192.0.2.7"}).Want(200)
-	c.site.admin.Do("POST", "/admin", map[string]any{"username": "vera", "email": "vera@example.com", "password": password}).Want(200)
+	vera := map[string]any{"username": "vera", "email": "vera@example.com", "password": password}
+	c.site.admin.Do("POST", "/admin", vera).Want(200)
 	c.site.admin.Do("PATCH", "/admin/2/permission", `{"network": {"entities": {"read": true}}}`).Want(200)
-	login := c.site.admin.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "vera", "password": password}).Want(200)
-	own := c.site.admin.WithKey(testkit.Decode[struct{ Key string }](login).Key)
+	login := c.site.admin.WithKey("").Do("POST", "/auth/key", map[string]any{"type": "admin", "username": "vera", "password": password})
+	own := c.site.admin.WithKey(testkit.Decode[struct{ Key string }](login.Want(200)).Key)
 	app, _ := secondfactor.NewVerifiedApp(t, c.site.identity, own)
 
 	c.do(chromedp.Navigate(c.site.url + "/-/console/entity?sort=-id"))
@@ -193,9 +194,9 @@ func TestConsoleSignIn(t *testing.T) {
 		`[...document.querySelectorAll("button[aria-disabled]")].some(b => b.textContent.includes("Create an IP entity") &&
 			b.getAttribute("aria-description").includes("network.entities write"))`,
 	)
-	places, failed := run[string](c.window, `() => document.querySelector("nav.sidebar").innerText`)
-	if failed != "" || !strings.Contains(places, "IP entities") || strings.Contains(places, "Clients") {
-		t.Errorf("got the places %q %s, want IP entities without Clients", places, failed)
+	navigation, failed := run[string](c.window, `() => document.querySelector("nav.sidebar").innerText`)
+	if failed != "" || !strings.Contains(navigation, "IP entities") || strings.Contains(navigation, "Clients") {
+		t.Errorf("got the navigation %q %s, want IP entities without Clients", navigation, failed)
 	}
 	c.press("vera")
 	c.press("Sign out")

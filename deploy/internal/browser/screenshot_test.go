@@ -15,9 +15,18 @@ var screenshots = flag.String("screenshots", "", "a folder for pictures of the c
 
 // shownPages are the pages of TestScreenshots, by the names of their pictures.
 var shownPages = map[string]string{
-	"overview": "/", "groups": "/group", "address-space": "/group/1", "assign": "/group/1?assign=40", "entities": "/entity?sort=address", "entity": "/entity/2",
-	"create": "/entity?dialog=create", "client": "/client/1", "log": "/log", "settings": "/setting-group", "second-factors": "/auth/verify/auth",
-	"profiles": "/pxe/profile",
+	"overview":       "/",
+	"groups":         "/group",
+	"address-space":  "/group/1",
+	"assign":         "/group/1?assign=40",
+	"entities":       "/entity?sort=address",
+	"entity":         "/entity/2",
+	"create":         "/entity?dialog=create",
+	"client":         "/client/1",
+	"log":            "/log",
+	"settings":       "/setting-group",
+	"second-factors": "/auth/verify/auth",
+	"profiles":       "/pxe/profile",
 }
 
 // TestScreenshots takes pictures of twelve pages in light and dark colours, for the docs.
@@ -58,7 +67,9 @@ func fillAddressSpace(c *consoleWindow) {
 	for _, name := range []string{"Frankfurt 1", "Amsterdam 2", "Warehouse"} {
 		admin.Do("POST", "/group", map[string]any{"name": name}).Want(200)
 	}
-	admin.Do("POST", "/group/1/entity/bulk", map[string]any{"prefix": "192.0.2.0/25", "gateway": "192.0.2.1", "subnet_mask": "255.255.255.128"}).Want(200)
+	admin.Do("POST", "/group/1/entity/bulk", map[string]any{
+		"prefix": "192.0.2.0/25", "gateway": "192.0.2.1", "subnet_mask": "255.255.255.128",
+	}).Want(200)
 	admin.Do("POST", "/entity", map[string]any{"group": 1, "address": "192.0.2.192/27"}).Want(200)
 	for id := 2; id < 34; id++ {
 		edit := map[string]any{"nickname": fmt.Sprintf("rack %d unit %d", 10+id/8, id%8+1), "vlan": 100 + id,
