@@ -81,7 +81,7 @@ func (s *ClientService) UpdateMany(ctx context.Context, ids []int64, body Client
 	return fetchAll[ViewedClient](ctx, s.client, r, err)
 }
 
-// Delete deletes a client. It needs users.clients or a client write.
+// Delete deletes a client. It needs users.clients write.
 func (s *ClientService) Delete(ctx context.Context, id int64, options ...CallOption) error {
 	return send(ctx, s.client, operation{"deleteClient", "DELETE", "/client/{client_id}", once}.request(options, nil, id), nil)
 }
@@ -103,18 +103,18 @@ func (s *ClientService) ConfirmAdoption(ctx context.Context, id int64, body Clie
 	return send(ctx, s.client, r, err)
 }
 
-// Email sends a client a mail. It needs users.clients or a client write.
+// Email sends a client a mail. It needs users.clients or a reseller write.
 func (s *ClientService) Email(ctx context.Context, id int64, body ClientEmail, options ...CallOption) ([]EmailResult, error) {
 	r, err := operation{"emailClient", "POST", "/client/{client_id}/email", keyed}.request(options, nil, id).withBody(body)
 	return fetchAll[EmailResult](ctx, s.client, r, err)
 }
 
-// Suspend suspends a client. It needs users.clients or a client write.
+// Suspend suspends a client. It needs users.clients or a reseller write.
 func (s *ClientService) Suspend(ctx context.Context, id int64, options ...CallOption) (*ViewedClient, error) {
 	return fetch[ViewedClient](ctx, s.client, operation{"suspendClient", "POST", "/client/{client_id}/suspend", keyed}.request(options, nil, id), nil)
 }
 
-// Unsuspend lifts a suspension of a client. It needs users.clients or a client write.
+// Unsuspend lifts a suspension of a client. It needs users.clients or a reseller write.
 func (s *ClientService) Unsuspend(ctx context.Context, id int64, options ...CallOption) (*ViewedClient, error) {
 	return fetch[ViewedClient](ctx, s.client, operation{"unsuspendClient", "POST", "/client/{client_id}/unsuspend", keyed}.request(options, nil, id), nil)
 }
