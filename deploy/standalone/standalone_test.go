@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironplane/ironplane/deploy/cli/command"
 	"github.com/ironplane/ironplane/pkg/devservers"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/seal"
@@ -26,13 +27,19 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
 
-// With this variable set, the test binary runs as standalone.
-const asProgram = "IRONPLANE_TEST_AS_PROGRAM"
+// With one of these variables set, the test binary runs as standalone, or as the command line.
+const (
+	asProgram     = "IRONPLANE_TEST_AS_PROGRAM"
+	asCommandLine = "IRONPLANE_TEST_AS_COMMAND_LINE"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 		os.Exit(0)
+	}
+	if os.Getenv(asCommandLine) != "" {
+		os.Exit(command.Run(context.Background(), os.Args[1:], command.System()))
 	}
 	end := func() {}
 	if flag.Parse(); !*full { // the full test needs more disk than memory has

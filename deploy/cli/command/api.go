@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client/operations"
 )
 
 // newAPI returns the command that sends any request.
@@ -132,7 +133,7 @@ func withFields(text string, fields []string) ([]byte, error) {
 		if json.Valid([]byte(text)) {
 			value = json.RawMessage(text)
 		}
-		put(body, name, value)
+		operations.Put(body, name, value)
 	}
 	return json.Marshal(body)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/pkg/client/operations"
 )
 
@@ -56,17 +57,20 @@ func (p *Program) complete(command *cobra.Command, noun, typed string) ([]cobra.
 			query.Set("q", typed)
 		}
 	}
-	items, err := p.firstPage(command.Context(), list, query)
+	var items []map[string]any
+	api, err := p.connect()
+	if err == nil {
+		items, err = lookup.FirstPage(command.Context(), api, list, query)
+	}
 	if err != nil {
 		cobra.CompErrorln(err.Error())
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var offered []cobra.Completion
-	for i, found := range candidates(items) {
-		names := strings.Split(found.text, ", ")
-		for _, name := range names {
-			if name != "" && strings.HasPrefix(strings.ToLower(name), strings.ToLower(typed)) {
-				offered = append(offered, cobra.CompletionWithDesc(name, fmt.Sprintf("%s %d", noun, idOf(items[i]))))
+	for _, found := range lookup.Describe(items...) {
+		for _, name := range found.Names {
+			if strings.HasPrefix(strings.ToLower(name), strings.ToLower(typed)) {
+				offered = append(offered, cobra.CompletionWithDesc(name, fmt.Sprintf("%s %d", noun, found.ID)))
 				break
 			}
 		}

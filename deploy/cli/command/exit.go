@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ironplane/ironplane/deploy/cli/apply"
+	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/client/operations"
 )
@@ -19,6 +21,7 @@ var exits = []struct {
 	doc  string
 }{
 	{errUsage, 2, "The command, an argument or a flag is wrong. Nothing was sent."},
+	{lookup.ErrNoID, 2, ""},
 	{errNotSignedIn, 3, "There is no key, or the API does not accept it (401)."},
 	{client.ErrUnauthorized, 3, ""},
 	{client.ErrForbidden, 4, "The key lacks a permission (403)."},
@@ -31,7 +34,7 @@ var exits = []struct {
 	{client.ErrUnknownOutcome, 11, "No response says whether the change was made. Look before you repeat it."},
 	{client.ErrUnreachable, 10, ""},
 	{client.ErrUnavailable, 10, "The API cannot be reached, or is not available (502, 503, 504)."},
-	{errAmbiguous, 12, "Several items have the name. The error lists them."},
+	{lookup.ErrAmbiguous, 12, "Several items have the name. The error lists them."},
 	{errEnded, 13, "The job or install has ended without success."},
 	{errTimeout, 14, "The job or install has not ended within --timeout."},
 	{errInterrupted, 130, "The command was interrupted."},
@@ -40,7 +43,6 @@ var exits = []struct {
 var (
 	errUsage       = errors.New("wrong usage")
 	errNotSignedIn = errors.New("not signed in")
-	errAmbiguous   = errors.New("ambiguous name")
 	errEnded       = errors.New("ended without success")
 	errTimeout     = errors.New("has not ended in time")
 	errInterrupted = errors.New("interrupted")
@@ -79,6 +81,13 @@ func exitCode(err error) int {
 
 // printError prints an error. Of a refusal it prints each invalid member with its flag, and what is in the way.
 func printError(to io.Writer, command *cobra.Command, err error) {
+	if stopped, ok := errors.AsType[*apply.Stopped](err); ok {
+		fmt.Fprintf(to, "Stopped at %s.\n", stopped.Item)
+		if stopped.Done != "" {
+			fmt.Fprintf(to, "Before that: %s. Run the command again to do the rest.\n", stopped.Done)
+		}
+		err = stopped.Unwrap()
+	}
 	refusal, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		fmt.Fprintln(to, "ironplane:", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ironplane/ironplane/deploy/cli/config"
+	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/pkg/client"
 )
 
@@ -260,7 +261,8 @@ func newWhoami(p *Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := fetch(command.Context(), api, &client.Request{Operation: "getCurrentAPIKey", Method: "GET", Path: "/auth/key/current"})
+			r := &client.Request{Operation: "getCurrentAPIKey", Method: "GET", Path: "/auth/key/current"}
+			text, err := lookup.Fetch(command.Context(), api, r)
 			if err != nil {
 				return err
 			}

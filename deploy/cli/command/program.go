@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/deploy/cli/output"
 	"github.com/ironplane/ironplane/pkg/client"
 )
@@ -24,6 +26,8 @@ type Program struct {
 	Getenv   func(string) string
 	// Prompt asks a person for a secret, without showing it. nil: nobody can be asked.
 	Prompt func(question string) (string, error)
+	// Confirm asks a person whether to go on. nil: nobody can be asked.
+	Confirm func(question string) bool
 	// IsTerminal is whether Err is a terminal, on which a line can be replaced.
 	IsTerminal bool
 
@@ -44,6 +48,12 @@ func System() *Program {
 			text, err := term.ReadPassword(int(os.Stdin.Fd()))
 			fmt.Fprintln(os.Stderr)
 			return string(text), err
+		}
+		p.Confirm = func(question string) bool {
+			fmt.Fprint(os.Stderr, question+" [y/N] ")
+			var answer string
+			_, err := fmt.Fscanln(os.Stdin, &answer)
+			return err == nil && strings.EqualFold(answer, "y")
 		}
 	}
 	return p
@@ -101,7 +111,7 @@ func newRoot(p *Program) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: groupOwn, Title: "Commands:"}, &cobra.Group{ID: groupNouns, Title: "Nouns of the API:"})
 	root.SetHelpCommandGroupID(groupOwn)
 	root.SetCompletionCommandGroupID(groupOwn)
-	root.AddCommand(newAPI(p), newLogin(p), newLogout(p), newContext(p), newWhoami(p))
+	root.AddCommand(newAPI(p), newApply(p), newLogin(p), newLogout(p), newContext(p), newWhoami(p))
 	addOperations(root, p)
 	return root
 }
@@ -122,24 +132,44 @@ func (p *Program) connect() (*client.Client, error) {
 	if p.api != nil {
 		return p.api, nil
 	}
-	url, key := p.Getenv("IRONPLANE_URL"), p.Getenv("IRONPLANE_KEY")
+	url, key, err := p.login()
+	if err != nil {
+		return nil, err
+	}
+	p.api, err = p.dial(url, key)
+	return p.api, err
+}
+
+// login returns the API's address and the key: those of --context, of the environment, or of the current login.
+func (p *Program) login() (url, key string, err error) {
+	url, key = p.Getenv("IRONPLANE_URL"), p.Getenv("IRONPLANE_KEY")
 	if p.contextName != "" || url == "" {
 		if p.contextName == "" && key != "" {
-			return nil, &notSignedIn{"IRONPLANE_KEY is set, but IRONPLANE_URL is not: set both, or neither"}
+			return "", "", &notSignedIn{"IRONPLANE_KEY is set, but IRONPLANE_URL is not: set both, or neither"}
 		}
 		file, _, err := p.loadLogins()
 		if err != nil {
-			return nil, err
+			return "", "", err
 		}
 		entry, _, err := findLogin(file, p.contextName)
 		if err != nil {
-			return nil, err
+			return "", "", err
 		}
-		url, key = entry.URL, entry.Key
+		return entry.URL, entry.Key, nil
 	}
-	var err error
-	p.api, err = p.dial(url, key)
-	return p.api, err
+	return url, strings.TrimSpace(key), nil
+}
+
+// resolve returns the id of the item that a text names by its id or by its name.
+func (p *Program) resolve(ctx context.Context, noun, text string) (int64, error) {
+	if id, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return id, nil
+	}
+	api, err := p.connect()
+	if err != nil {
+		return 0, err
+	}
+	return lookup.ID(ctx, api, noun, text)
 }
 
 // dial returns a client of the API at url.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ironplane/ironplane/pkg/client"
+	"github.com/ironplane/ironplane/pkg/client/operations"
 )
 
 // request returns the request of a command.
@@ -155,14 +156,14 @@ func (c *call) setBody(command *cobra.Command, r *client.Request) (err error) {
 			return err
 		}
 		if ok {
-			put(body, v.Name, got)
+			operations.Put(body, v.Name, got)
 		}
 	}
 	for _, name := range c.clear {
 		if !c.hasMember(name) {
 			return usage(fmt.Errorf("--clear: the body has no member %q", name))
 		}
-		put(body, name, nil)
+		operations.Put(body, name, nil)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Body, err = json.Marshal(body)
@@ -172,21 +173,4 @@ func (c *call) setBody(command *cobra.Command, r *client.Request) (err error) {
 // hasMember reports whether a body has a member, which may be the parent of others.
 func (c *call) hasMember(name string) bool {
 	return slices.ContainsFunc(c.members, func(v *value) bool { return v.Name == name || strings.HasPrefix(v.Name, name+".") })
-}
-
-// put sets a member by its name with dots.
-func put(body map[string]any, name string, value any) {
-	for {
-		first, rest, nested := strings.Cut(name, ".")
-		if !nested {
-			body[name] = value
-			return
-		}
-		inner, ok := body[first].(map[string]any)
-		if !ok {
-			inner = map[string]any{}
-			body[first] = inner
-		}
-		body, name = inner, rest
-	}
 }

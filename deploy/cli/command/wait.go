@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/deploy/cli/output"
 	"github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/client/operations"
@@ -139,7 +140,7 @@ func (p *Program) watch(ctx context.Context, api *client.Client, w *work, id str
 	defer bar.end()
 	var text []byte
 	for interval := minPollInterval; ; interval = min(interval*3/2, maxPollInterval) {
-		next, err := fetch(ctx, api, &client.Request{Operation: o.ID, Route: o.Route, Method: o.Method, Path: path})
+		next, err := lookup.Fetch(ctx, api, &client.Request{Operation: o.ID, Route: o.Route, Method: o.Method, Path: path})
 		if err != nil {
 			return waitError(ctx, w, id, err)
 		}
@@ -173,16 +174,6 @@ func waitError(ctx context.Context, w *work, id string, err error) error {
 		return &endedError{fmt.Sprintf("%s %s has not ended within --timeout. It goes on", w.name, id), errTimeout}
 	}
 	return err
-}
-
-// fetch returns the body of an answer.
-func fetch(ctx context.Context, api *client.Client, r *client.Request) ([]byte, error) {
-	response, err := api.Do(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	return io.ReadAll(response.Body)
 }
 
 // state is how far some work has got.

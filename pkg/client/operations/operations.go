@@ -89,3 +89,20 @@ func (t *Table) List(noun string) *Operation {
 	}
 	return t.Operations[i]
 }
+
+// Put sets a member of a body by its name with dots.
+func Put(body map[string]any, name string, value any) {
+	for {
+		first, rest, nested := strings.Cut(name, ".")
+		if !nested {
+			body[name] = value
+			return
+		}
+		inner, ok := body[first].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			body[first] = inner
+		}
+		body, name = inner, rest
+	}
+}
