@@ -1,7 +1,7 @@
 # Every target works in a fresh clone. `make help` lists all targets.
 MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/cli/ironplane ./deploy/import ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/cli/ironplane ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # All builds use the same flags, so that nothing is compiled twice. Only the race detector needs cgo.
@@ -227,7 +227,7 @@ bench: ## compare speed: API with pgbench and nginx, large with small installati
 	go test -run '^$$' -bench Answers -benchtime 25x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench List -benchtime 5x ./deploy/measure/scale -entities 200000
 	go test -run '^$$' -bench 'Mails|Webhooks' -benchtime 10000x ./services/system
-	go test -run '^$$' -bench Import -benchtime 1x ./deploy/import
+	go test -run '^$$' -bench Import -benchtime 1x ./deploy/cli/importer
 	go test -run '^$$' -bench . -benchtime 3x -timeout 1h ./deploy/measure/files $(FULL)
 
 .PHONY: idle

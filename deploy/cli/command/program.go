@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/ironplane/ironplane/deploy/cli/importer"
 	"github.com/ironplane/ironplane/deploy/cli/lookup"
 	"github.com/ironplane/ironplane/deploy/cli/output"
 	"github.com/ironplane/ironplane/pkg/client"
@@ -111,7 +112,7 @@ func newRoot(p *Program) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: groupOwn, Title: "Commands:"}, &cobra.Group{ID: groupNouns, Title: "Nouns of the API:"})
 	root.SetHelpCommandGroupID(groupOwn)
 	root.SetCompletionCommandGroupID(groupOwn)
-	root.AddCommand(newAPI(p), newApply(p), newLogin(p), newLogout(p), newContext(p), newWhoami(p))
+	root.AddCommand(newAPI(p), newApply(p), newImport(p), newLogin(p), newLogout(p), newContext(p), newWhoami(p))
 	addOperations(root, p)
 	return root
 }
@@ -120,6 +121,17 @@ const (
 	groupOwn   = "own"
 	groupNouns = "nouns"
 )
+
+// newImport returns the command that copies address plans.
+func newImport(p *Program) *cobra.Command {
+	command := importer.Command(p.login)
+	command.GroupID = groupOwn
+	for _, format := range command.Commands() {
+		check := format.Args
+		format.Args = func(command *cobra.Command, args []string) error { return usage(check(command, args)) }
+	}
+	return command
+}
 
 func mustComplete(err error) {
 	if err != nil {

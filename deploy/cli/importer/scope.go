@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // scope is a space in which no two entities overlap: the private space of a group, or all public space.

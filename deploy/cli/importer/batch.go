@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 	"github.com/ironplane/ironplane/pkg/client"
 )
 

@@ -1,7 +1,8 @@
-package main
+package importer
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/ironplane/ironplane/deploy/internal/product/producttest"
@@ -26,12 +29,15 @@ import (
 // dumpFile is a NetBox export to import beside the made one, such as that of NetBox' public demo.
 var dumpFile = flag.String("netbox", "", "a NetBox export `file` whose prefixes with the roles 4 and 5 become stock")
 
-// asProgram in the environment lets the test binary run as the import program.
+// asProgram in the environment lets the test binary run as the import command.
 const asProgram = "IRONPLANE_TEST_IMPORT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		main()
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		code := run(ctx, os.Args[1:], loginAt(os.Getenv("IRONPLANE_URL"), os.Getenv("IRONPLANE_KEY")), os.Stdout, os.Stderr)
+		stop()
+		os.Exit(code)
 	}
 	testkit.Main(m)
 }
@@ -40,8 +46,7 @@ func TestMain(m *testing.M) {
 func importFile(t testing.TB, c *testkit.Client, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	getenv := func(name string) string { return map[string]string{"IRONPLANE_KEY": c.Key}[name] }
-	code := run(t.Context(), append(args, "--url", c.URL), getenv, &stdout, &stderr)
+	code := run(t.Context(), args, loginAt(c.URL, c.Key), &stdout, &stderr)
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
@@ -445,8 +450,7 @@ func killImport(t *testing.T, c *testkit.Client, args []string) bool {
 		}
 	}))
 	defer server.Close()
-	program.Args = append(program.Args, "--url", server.URL)
-	program.Env = append(os.Environ(), asProgram+"=1", "IRONPLANE_KEY="+c.Key)
+	program.Env = append(os.Environ(), asProgram+"=1", "IRONPLANE_KEY="+c.Key, "IRONPLANE_URL="+server.URL)
 	output, err := program.CombinedOutput()
 	if err != nil && !killed.Load() {
 		t.Fatalf("got %v, want the program to end: %s", err, output)

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // selectors holds the values of --available, which name prefixes by role, tag or address.
@@ -20,7 +20,10 @@ type selector struct{ key, value string }
 // String implements flag.Value.
 func (s *selectors) String() string { return "" }
 
-// Set implements flag.Value.
+// Type is what the help shows for a value.
+func (s *selectors) Type() string { return "prefixes" }
+
+// Set adds a selector.
 func (s *selectors) Set(text string) error {
 	key, value, _ := strings.Cut(text, "=")
 	if !slices.Contains([]string{"role", "tag", "prefix"}, key) || value == "" {

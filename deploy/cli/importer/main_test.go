@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,14 +188,29 @@ type outcome struct {
 	stdout, stderr string
 }
 
+// loginAt returns a login with an address and a key.
+func loginAt(url, key string) Login { return func() (string, string, error) { return url, key, nil } }
+
+// run runs the command with arguments, and returns the exit code of the process.
+func run(ctx context.Context, args []string, login Login, stdout, stderr io.Writer) int {
+	command := Command(login)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+	if err := command.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "import:", err)
+		return 1
+	}
+	return 0
+}
+
 func importExport(t *testing.T, ctx context.Context, api *faultyAPI, more ...string) outcome {
 	t.Helper()
 	server := httptest.NewServer(api)
 	defer server.Close()
 	var stdout, stderr bytes.Buffer
-	args := append([]string{"netbox", export(t), "--url", server.URL}, more...)
-	getenv := func(name string) string { return map[string]string{"IRONPLANE_KEY": testKey}[name] }
-	code := run(ctx, args, getenv, &stdout, &stderr)
+	code := run(ctx, append([]string{"netbox", export(t)}, more...), loginAt(server.URL, testKey), &stdout, &stderr)
 	if strings.Contains(stdout.String()+stderr.String(), testKey) {
 		t.Errorf("got the key in the output, want it hidden:\n%s%s", &stdout, &stderr)
 	}
@@ -378,20 +392,11 @@ func TestImportEndsBetweenRequests(t *testing.T) {
 
 func TestImportNeedsAValidKey(t *testing.T) {
 	t.Parallel()
-	importExport(t, t.Context(), &faultyAPI{}, "--key", "ip_other").expect(t, 1, "list IP groups: 401 Unauthorized")
-	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(testKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile).expect(t, 0)
-	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile, "--key", testKey).expect(t, 1, "key-file")
-	importExport(t, t.Context(), &faultyAPI{}, "--key-file", keyFile+"s").expect(t, 1, "no such file")
-
+	server := httptest.NewServer(&faultyAPI{})
+	defer server.Close()
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"netbox", export(t)}, func(string) string { return "" }, io.Discard, &stderr); code != 1 {
-		t.Errorf("got exit code %d without a key, want 1", code)
-	}
-	outcome{1, "", stderr.String()}.expect(t, 1, "no API key")
+	code := run(t.Context(), []string{"netbox", export(t)}, loginAt(server.URL, "ip_other"), io.Discard, &stderr)
+	outcome{code, "", stderr.String()}.expect(t, 1, "list IP groups: 401 Unauthorized")
 }
 
 // TestDryRunChangesNothing shows that a dry run only reads, and that its report is that of the run which follows.
@@ -420,26 +425,15 @@ func TestDryRunChangesNothing(t *testing.T) {
 	run.expect(t, 0, "4 groups, 10 entities 0 10 0 7 1 1 1")
 }
 
-// TestFlags shows that flags may come before and after the file, and that the help has each of them.
+// TestFlags shows which arguments are refused, and that the help has each flag.
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{
-		{"-v", "--dry-run", "netbox.json", "--url", "http://192.0.2.1"},
-		{"netbox.json", "--url=http://192.0.2.1", "--verbose", "-dry-run"},
-	} {
-		var got options
-		want := options{file: "netbox.json", url: "http://192.0.2.1", dryRun: true, verbose: true}
-		if err := got.parse("netbox", args); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("parse %q: got %+v, %v, want %+v", args, got, err, want)
-		}
-	}
 	for _, test := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"netbox"}, "got 0 files, but the command needs one"},
 		{[]string{"netbox", "a", "b"}, "got 2 files, but the command needs one"},
-		{[]string{"netbox", "a", "--key", "x", "--key-file", "y"}, "cannot be used together"},
 		{[]string{"netbox", "a", "--colour"}, "-colour"},
 		{[]string{"infoblox"}, "unknown command"},
 		{[]string{"netbox", "a", "--available", "colour=red"}, "must be role=NAME, tag=NAME or prefix=ADDRESS/LENGTH"},
@@ -447,24 +441,18 @@ func TestFlags(t *testing.T) {
 		{[]string{"netbox", export(t), "--available", "role=custmer"}, "--available role=custmer matches no prefix of the file"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(
-			t.Context(),
-			test.args,
-			func(string) string { return "" },
-			&stdout,
-			&stderr,
-		); code != 1 ||
-			!strings.Contains(stderr.String(), test.want) {
+		code := run(t.Context(), test.args, loginAt("http://192.0.2.1", testKey), &stdout, &stderr)
+		if code != 1 || !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("import %q: got %d, %q, want 1 and %q", test.args, code, stderr.String(), test.want)
 		}
 	}
 	var help bytes.Buffer
 	for _, args := range [][]string{{}, {"--help"}, {"netbox", "--help"}, {"phpipam", "--help"}, {"csv", "-h"}} {
-		if code := run(t.Context(), args, func(string) string { return "" }, &help, io.Discard); code != 0 {
+		if code := run(t.Context(), args, loginAt("http://192.0.2.1", testKey), &help, io.Discard); code != 0 {
 			t.Errorf("import %q: got %d, want 0", args, code)
 		}
 	}
-	for _, name := range []string{"--url", "--key", "--key-file", "--clients", "--available", "--dry-run", "--verbose", "-v", "FILE"} {
+	for _, name := range []string{"--clients", "--available", "--dry-run", "--verbose", "-v", "FILE"} {
 		if !strings.Contains(help.String(), name) {
 			t.Errorf("got help without %s, want it there:\n%s", name, &help)
 		}

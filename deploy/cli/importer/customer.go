@@ -1,11 +1,11 @@
-package main
+package importer
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 	"github.com/ironplane/ironplane/pkg/client"
 )
 

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"net/netip"
@@ -6,7 +6,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // privateSpace lists the prefixes that every group may use for itself (RFC 1918, RFC 6598, ULA). Any other address

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 func readRecords(t *testing.T, records ...string) *source.Plan {

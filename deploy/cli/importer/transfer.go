@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 	"github.com/ironplane/ironplane/pkg/client"
 )
 

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironplane/ironplane/pkg/client"
-	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // requestTimeout is how long a request that changes something may take.
@@ -17,10 +16,10 @@ const requestTimeout = 40 * time.Second
 const perPage = 1000
 
 // newClient returns a client of the API at base, with a connection for each worker.
-func newClient(base string, key secret.String) (*client.Client, error) {
+func newClient(base string, key string) (*client.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = workers
-	return client.New(base, client.WithKey(key.Reveal()), client.WithTransport(finisher{transport}), client.WithRetries(10),
+	return client.New(base, client.WithKey(key), client.WithTransport(finisher{transport}), client.WithRetries(10),
 		client.WithIdleTimeout(requestTimeout))
 }
 

@@ -1,11 +1,11 @@
-package main
+package importer
 
 import (
 	"io"
 	"strings"
 	"testing"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // TestPlanOfOtherFormats plans the same space from phpIPAM and from CSV: a pool with addresses in use, and a range.

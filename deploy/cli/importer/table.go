@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"iter"
@@ -7,7 +7,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // table holds the prefixes of one VRF, or of the global table.

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // maxExamples is the number of records that are printed for each reason without --verbose.

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 	"github.com/ironplane/ironplane/pkg/client"
 )
 

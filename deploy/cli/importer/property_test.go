@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // drawPlan returns a random address plan in a small address space, so that many records overlap.

@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironplane/ironplane/deploy/import/source"
+	"github.com/ironplane/ironplane/deploy/cli/importer/source"
 )
 
 // describeOthers says what becomes of the records that are no space: VLANs, VRFs, tenants and devices.
