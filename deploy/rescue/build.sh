@@ -14,7 +14,7 @@ umask 022
 
 INITRD=No mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
   --dpkgopt='path-exclude=/usr/share/locale/*' \
-  --include="${KERNEL:-linux-image-amd64},systemd-sysv,systemd-resolved,udev,dbus,iproute2,openssh-server,curl,zstd,gdisk,mdadm,lvm2,e2fsprogs,dosfstools,nvme-cli${ADD:+,$ADD}" \
+  --include="${KERNEL:-linux-image-amd64},systemd-sysv,systemd-resolved,udev,dbus,iproute2,openssh-server,curl,zstd,gdisk,mdadm,lvm2,e2fsprogs,dosfstools,mtools,nvme-cli${ADD:+,$ADD}" \
   bookworm "$system" ${MIRROR:+"$MIRROR"}
 
 cp -R "$here/system/." "$system"

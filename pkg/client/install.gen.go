@@ -111,6 +111,8 @@ type Install struct {
 	Progress int64 `json:"progress"`
 	// Why the install waits, or that the agent does not know of its end yet. Left out if it waits only for the machine.
 	Reason string `json:"reason,omitzero"`
+	// The signed reports of programs on the machine, the oldest first, such as that a disk was wiped. Left out for clients.
+	Reports []Report `json:"reports,omitzero"`
 	// The last hundred requests and reports of the machine, the newest first. Left out for clients.
 	Requests []InstallRequest `json:"requests,omitzero"`
 	// When the machine was last seen.
@@ -176,7 +178,8 @@ type InstallRequest struct {
 	// The MAC address of the machine.
 	MAC string `json:"mac"`
 	// lease: an address. ask: its boot script, and it has to wait. boot: its boot script. read: a file. progress, done and failed:
-	// a report of the installer. local: what to boot, and it boots its disk. refused: a request that was refused.
+	// a report of the installer. report: a signed report. local: what to boot, and it boots its disk. refused: a request that was
+	// refused.
 	What string `json:"what"`
 }
 
@@ -226,4 +229,12 @@ type ListedInstall struct {
 	Status string `json:"status"`
 	// The last step that the installer reported.
 	Step string `json:"step,omitzero"`
+}
+
+// Report is the member reports of Install.
+type Report struct {
+	// The signature by the agent's SSH host key, for ssh-keygen -Y verify -n ironplane-report.
+	Signature string `json:"signature"`
+	// The signed text: a JSON object with the install, the machine's MAC addresses and address, the agent's time, and the report.
+	Statement string `json:"statement"`
 }

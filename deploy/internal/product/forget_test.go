@@ -20,7 +20,7 @@ var kept = strings.Fields(`
 	client client_reach client_recount client_server_count email_use sub_link super_link suspension
 	allocating field field_value folding forward_gateway forward_gateway_group forward_type integration_count ip_assignment ip_entity ip_free ip_free_chunk
 	ip_free_count ip_free_delta ip_group ip_group_count ip_group_delta ip_group_server_count ip_group_server_delta ip_held_count ip_held_delta ip_owner_of_before port_speed
-	boot_script dhcp_server driver file_server install_mac install_request iso iso_edition preseed profile profile_driver profile_seed profile_shell_after profile_shell_during shell_script site_agent stored_file stored_piece stored_prefix
+	boot_script dhcp_server driver file_server install_mac install_report install_request iso iso_edition preseed profile profile_driver profile_seed profile_shell_after profile_shell_during shell_script site_agent stored_file stored_piece stored_prefix
 	acme_account email_message email_template integration license log log_checkpoint log_countersigned log_head log_target package part part_type setting setting_group ssl theme todo webhook webhook_delivery webhook_event`)
 
 // Temporary data must not return with a backup. So a restore deletes each table's rows, or the table is listed in kept.

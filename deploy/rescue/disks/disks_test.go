@@ -158,8 +158,8 @@ func TestWipe(t *testing.T) {
 		if err := m.do([]string{"wipe", "-keep", "serial=S1"}, &out); err != nil {
 			t.Fatal(err)
 		}
-		var reports []report
-		if err := json.Unmarshal(out.Bytes(), &reports); err != nil {
+		reports := make([]report, 1)
+		if err := json.Unmarshal(out.Bytes(), &reports[0]); err != nil { // exactly one line
 			t.Fatal(err)
 		}
 		if method == "" {

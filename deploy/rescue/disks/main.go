@@ -17,7 +17,7 @@ import (
 
 const usage = `usage:
   ironplane-disks choose [-keep SELECTORS] SELECTORS  protect the disks to keep, and print the disk to write to. Two selectors make a RAID 1
-  ironplane-disks wipe [-keep SELECTORS] [SELECTORS]  make disks read as zeros, all without SELECTORS, and print a report in JSON
+  ironplane-disks wipe [-keep SELECTORS] [SELECTORS]  make disks read as zeros, all without SELECTORS, and print a line of JSON on each
   ironplane-disks raw FILE                            print the content of the disk in a qcow2 file
 
 SELECTORS are separated by commas. Each is ` + selectorHelp + ".\n"
@@ -65,7 +65,13 @@ func (m *machine) do(arguments []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return json.NewEncoder(out).Encode(reports)
+		lines := json.NewEncoder(out)
+		for _, r := range reports {
+			if err := lines.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
 	case command == "raw" && flags.NArg() == 1:
 		return printRaw(flags.Arg(0), out)
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -34,21 +32,16 @@ type report struct {
 	Method     string    `json:"method"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
-	Samples    []sample  `json:"samples"` // all read as zeros
-}
-
-// sample is a piece of the wiped disk that was read back.
-type sample struct {
-	Offset int64  `json:"offset"`
-	Size   int    `json:"size"`
-	SHA256 string `json:"sha256"`
+	// Samples are the offsets of pieces that were read back. Each has SampleSize bytes, which are zeros.
+	Samples    []int64 `json:"samples"`
+	SampleSize int64   `json:"sample_size"`
 }
 
 // wipe makes a disk read as zeros. It discards all of the disk, and if that fails or the disk does not read as zeros then, it writes zeros.
 // It fails if the disk does not read as zeros after all.
 func (m *machine) wipe(d disk) (r report, err error) {
 	r = report{Disk: d.Path, Model: deref(d.Model), Serial: deref(d.Serial), WWN: deref(d.WWN), Size: d.Size,
-		StartedAt: time.Now().UTC()}
+		SampleSize: min(d.Size, sampleSize), StartedAt: time.Now().UTC()}
 	if _, err := m.run("blkdiscard", "--force", d.Path); err == nil {
 		r.Method = methodDiscard
 		if r.Samples, err = readBack(d); err == nil {
@@ -85,8 +78,9 @@ func writeZeros(d disk) (err error) {
 	return f.Sync()
 }
 
-// readBack reads the first and the last piece of a disk, and some at random. It fails if one of them is not all zeros.
-func readBack(d disk) ([]sample, error) {
+// readBack reads the first and the last piece of a disk, and some at random, and returns their offsets. It fails if one of them is not
+// all zeros.
+func readBack(d disk) ([]int64, error) {
 	f, err := os.Open(d.Path)
 	if err != nil {
 		return nil, err
@@ -98,7 +92,6 @@ func readBack(d disk) ([]sample, error) {
 		offsets = append(offsets, rand.Int64N(d.Size-size+1))
 	}
 	zeros := make([]byte, size)
-	var samples []sample
 	for _, offset := range offsets {
 		content := make([]byte, size)
 		if _, err := io.ReadFull(io.NewSectionReader(f, offset, size), content); err != nil {
@@ -107,10 +100,8 @@ func readBack(d disk) ([]sample, error) {
 		if !bytes.Equal(content, zeros) {
 			return nil, fmt.Errorf("the %d bytes from %d on are not zeros", size, offset)
 		}
-		sum := sha256.Sum256(content)
-		samples = append(samples, sample{Offset: offset, Size: int(size), SHA256: hex.EncodeToString(sum[:])})
 	}
-	return samples, nil
+	return offsets, nil
 }
 
 func deref(text *string) string {

@@ -44,13 +44,14 @@ type expired struct {
 
 // eventTexts say what the machine did, by the events of reports.
 var eventTexts = map[string]string{
-	siteagent.EventLeased:   "got an address",
-	siteagent.EventWaiting:  "was told to wait",
-	siteagent.EventBooted:   "got its boot script",
-	siteagent.EventRead:     "read a file",
-	siteagent.EventProgress: "reported progress",
-	siteagent.EventLocal:    "was told to boot its disk",
-	siteagent.EventRefused:  "was refused",
+	siteagent.EventLeased:    "got an address",
+	siteagent.EventWaiting:   "was told to wait",
+	siteagent.EventBooted:    "got its boot script",
+	siteagent.EventRead:      "read a file",
+	siteagent.EventProgress:  "reported progress",
+	siteagent.EventStatement: "sent a signed report",
+	siteagent.EventLocal:     "was told to boot its disk",
+	siteagent.EventRefused:   "was refused",
 }
 
 // adviceTexts say what to look at, by the status of an install that takes too long.

@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/preflight"
 	"github.com/ironplane/ironplane/services/pxe/reference"
+	"github.com/ironplane/ironplane/services/pxe/signedreport"
 )
 
 // The statuses of an install. An install with one of the last three has ended.
@@ -40,9 +41,10 @@ func isFinished(status string) bool {
 // Install is the installation of a machine.
 type Install struct {
 	ListedInstall
-	Variables map[string]string `json:"variables,omitzero" db:"variables" doc:"The values for the profile's templates, by name. Left out for clients."`
-	Forced    []string          `json:"forced,omitempty" db:"forced" doc:"The codes of the reasons against the install that the caller passed over. Left out if there are none, and for clients."`
-	Requests  []InstallRequest  `json:"requests,omitzero" db:"requests" doc:"The last hundred requests and reports of the machine, the newest first. Left out for clients."`
+	Variables map[string]string     `json:"variables,omitzero" db:"variables" doc:"The values for the profile's templates, by name. Left out for clients."`
+	Forced    []string              `json:"forced,omitempty" db:"forced" doc:"The codes of the reasons against the install that the caller passed over. Left out if there are none, and for clients."`
+	Requests  []InstallRequest      `json:"requests,omitzero" db:"requests" doc:"The last hundred requests and reports of the machine, the newest first. Left out for clients."`
+	Reports   []signedreport.Report `json:"reports,omitzero" db:"reports" ext:"true" doc:"The signed reports of programs on the machine, the oldest first, such as that a disk was wiped. Left out for clients."`
 }
 
 // ListedInstall is an install as it appears in lists, and as clients see it.
@@ -90,7 +92,7 @@ type InstallAddress struct {
 // InstallRequest is a request or a report of a machine.
 type InstallRequest struct {
 	At       rest.Timestamp `json:"at" doc:"When the machine sent it."`
-	Kind     string         `json:"what" example:"boot" doc:"lease: an address. ask: its boot script, and it has to wait. boot: its boot script. read: a file. progress, done and failed: a report of the installer. local: what to boot, and it boots its disk. refused: a request that was refused."`
+	Kind     string         `json:"what" example:"boot" doc:"lease: an address. ask: its boot script, and it has to wait. boot: its boot script. read: a file. progress, done and failed: a report of the installer. report: a signed report. local: what to boot, and it boots its disk. refused: a request that was refused."`
 	Response string         `json:"got" doc:"The response to the machine."`
 	MAC      string         `json:"mac" doc:"The MAC address of the machine."`
 	Address  string         `json:"address" doc:"The IP address of the machine."`

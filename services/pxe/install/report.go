@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/wake"
+	"github.com/ironplane/ironplane/services/pxe/signedreport"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
 
@@ -78,6 +79,9 @@ func (s *Installs) applyReport(ctx context.Context, tx *pg.Tx, dhcpServer int64,
 	if isFinished(status) || r.Revision < first {
 		return nil
 	}
+	if r.Event == siteagent.EventStatement {
+		return signedreport.Store(ctx, tx, r)
+	}
 	if r.Event == siteagent.EventWaiting {
 		tx.Wake(wake.Changes) // a machine that asks comes before one that does not: the slots are assigned again
 	}
@@ -139,20 +143,10 @@ func storeDiscovery(ctx context.Context, tx *pg.Tx, dhcpServer int64, at time.Ti
 
 // sanitizeReport limits the texts of a report, because agents are not trusted.
 func sanitizeReport(r siteagent.Report) siteagent.Report {
-	r.MAC, r.Address, r.Event, r.Response = siteagent.Sanitize(
-		r.MAC,
-		maxTextLength,
-	), siteagent.Sanitize(
-		r.Address,
-		maxTextLength,
-	), siteagent.Sanitize(
-		r.Event,
-		maxTextLength,
-	), siteagent.Sanitize(
-		r.Response,
-		maxTextLength,
-	)
-	r.Step, r.Error = siteagent.Sanitize(r.Step, maxTextLength), siteagent.Sanitize(r.Error, maxErrorLength)
+	for _, text := range []*string{&r.MAC, &r.Address, &r.Event, &r.Response, &r.Step} {
+		*text = siteagent.Sanitize(*text, maxTextLength)
+	}
+	r.Error = siteagent.Sanitize(r.Error, maxErrorLength)
 	facts := map[string]string{}
 	for name, value := range r.Facts {
 		if len(facts) < maxFacts {

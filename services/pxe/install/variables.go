@@ -36,6 +36,7 @@ func (i *Install) templateVariables(machines, files, email string, password, tok
 		During:   at + "during",
 		After:    at + "after",
 		Progress: at + "progress",
+		Report:   at + "report",
 		Done:     at + "done",
 		Failed:   at + "failed",
 	}

@@ -210,6 +210,16 @@ CREATE TABLE install_mac (
 CREATE INDEX install_mac_taken ON install_mac (mac, taken);
 CREATE UNIQUE INDEX install__host__macs ON install_mac (mac) WHERE under_way;
 
+CREATE TABLE install_report (
+	id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+	install_id bigint NOT NULL,
+	statement text NOT NULL,
+	signature text NOT NULL,
+	CONSTRAINT install_report_pkey PRIMARY KEY (id),
+	CONSTRAINT install_report_install_id_fkey FOREIGN KEY (install_id) REFERENCES install(id) ON DELETE CASCADE
+);
+CREATE INDEX install_report_by_install ON install_report (install_id);
+
 CREATE TABLE install_request (
 	install_id bigint NOT NULL,
 	n bigint NOT NULL,
@@ -507,6 +517,7 @@ CREATE TABLE stored_prefix (
 --	search text
 --	requests jsonb
 --	forced text[]
+--	reports jsonb
 
 -- VIEW iso_edition_seen: schema/views/iso_edition_seen.sql
 --	id bigint

@@ -63,16 +63,19 @@ type MachineRevision struct {
 // Report says what a machine requested or reported. It is the content of a feed entry of the kind machine. The reports of one
 // machine are in order.
 type Report struct {
-	ID       int64             `json:"id,omitempty"`       // of the install; 0: an unknown machine
-	Revision int64             `json:"revision,omitempty"` // the machine's revision at that time
-	MAC      string            `json:"mac,omitempty"`
-	Address  string            `json:"address,omitempty"` // the machine's address
-	Event    string            `json:"what"`
-	Response string            `json:"got"`            // what the agent answered, for people
-	Step     string            `json:"step,omitempty"` // of EventProgress
-	Progress int               `json:"progress,omitempty"`
-	Error    string            `json:"error,omitempty"` // of EventFailed
-	Facts    map[string]string `json:"facts,omitempty"` // of EventDiscovered: uuid, serial, manufacturer, product, firmware, …
+	ID       int64  `json:"id,omitempty"`       // of the install; 0: an unknown machine
+	Revision int64  `json:"revision,omitempty"` // the machine's revision at that time
+	MAC      string `json:"mac,omitempty"`
+	Address  string `json:"address,omitempty"` // the machine's address
+	Event    string `json:"what"`
+	Response string `json:"got"`            // what the agent answered, for people
+	Step     string `json:"step,omitempty"` // of EventProgress
+	Progress int    `json:"progress,omitempty"`
+	Error    string `json:"error,omitempty"` // of EventFailed
+	// Statement is a signed text of EventStatement, and Signature its signature by the agent's host key, as of ssh-keygen -Y sign.
+	Statement string            `json:"statement,omitempty"`
+	Signature string            `json:"signature,omitempty"`
+	Facts     map[string]string `json:"facts,omitempty"` // of EventDiscovered: uuid, serial, manufacturer, product, firmware, …
 }
 
 // The events of Report.Event.
@@ -82,6 +85,7 @@ const (
 	EventBooted     = "boot"     // it got its boot script
 	EventRead       = "read"     // it read a file
 	EventProgress   = "progress" // its installer reported progress
+	EventStatement  = "report"   // a program on it sent a report, which the agent signed
 	EventDone       = "done"     // its installer reported success
 	EventFailed     = "failed"   // its installer reported an error
 	EventLocal      = "local"    // it was told to boot its disk

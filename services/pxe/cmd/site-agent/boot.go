@@ -26,6 +26,13 @@ import (
 // machineSettings returns the settings for booting machines.
 func (c *config) machineSettings() (s machine.Settings, err error) {
 	s.Discover, s.Pool, s.DHCP = c.Discover, c.Pool, c.dhcpHealth
+	s.Sign = func(text []byte) (string, error) {
+		key, err := agent.LoadOrCreateHostKey(c.hostKeyFile())
+		if err != nil {
+			return "", err
+		}
+		return agent.Sign(key, text)
+	}
 	if c.Machines == "" {
 		return s, nil
 	}

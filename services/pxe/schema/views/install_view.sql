@@ -17,7 +17,9 @@ SELECT i.id, i.version, i.host_hostname AS name, i.status, i.step, i.progress, i
 	i.ssh_keys, i.variables, i.search,
 	(SELECT coalesce(jsonb_agg(jsonb_build_object('at', jsonb_build_object('unix', extract(epoch FROM q.at)::bigint), 'what', q.what, 'got', q.got, 'mac', q.mac, 'address', q.address)
 		ORDER BY q.n DESC), '[]') FROM install_request q WHERE q.install_id = i.id) AS requests,
-	i.forced
+	i.forced,
+	(SELECT coalesce(jsonb_agg(jsonb_build_object('statement', r.statement, 'signature', r.signature) ORDER BY r.id), '[]') FROM install_report r
+		WHERE r.install_id = i.id) AS reports
 FROM install i
 JOIN ref e ON e.type = i.host_entity_type AND e.id = i.host_entity_id
 LEFT JOIN ref c ON c.type = i.client_type AND c.id = i.client_id

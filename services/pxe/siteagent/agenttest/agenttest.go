@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/siteagent/agent"
@@ -100,6 +102,16 @@ func (b *BootAgent) serveShiftedFeed(w http.ResponseWriter, r *http.Request, off
 	}
 }
 
+// HostKey returns the agent's public host key, which verifies its signatures.
+func (b *BootAgent) HostKey() string {
+	b.Helper()
+	key, err := agent.LoadOrCreateHostKey(b.folder + "/ssh-host-key")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(ssh.MarshalAuthorizedKey(key.PublicKey()))
+}
+
 // Restart starts the agent again, with what its folder has.
 func (b *BootAgent) Restart() {
 	b.Helper()
@@ -158,6 +170,13 @@ func (b *BootAgent) Start() {
 		b.key,
 		machine.Settings{
 			URL: "http://10.1.0.1", Discover: true, Pool: pool, DHCP: func() siteagent.DHCPHealth { return *b.DHCP.Load() },
+			Sign: func(text []byte) (string, error) {
+				key, err := agent.LoadOrCreateHostKey(b.folder + "/ssh-host-key")
+				if err != nil {
+					return "", err
+				}
+				return agent.Sign(key, text)
+			},
 		},
 		"1.2.3",
 		slog.New(slog.DiscardHandler),

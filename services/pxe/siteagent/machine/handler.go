@@ -35,6 +35,7 @@ func (m *Machines) Handler() http.Handler {
 		"GET /i/{token}/during":            m.serveFile("during", func(f siteagent.Files) string { return f.During }),
 		"GET /i/{token}/after":             m.serveFile("after", func(f siteagent.Files) string { return f.After }),
 		"POST /i/{token}/progress":         m.postProgress,
+		"POST /i/{token}/report":           m.postReport,
 		"POST /i/{token}/done":             m.endInstall(siteagent.EventDone),
 		"POST /i/{token}/failed":           m.endInstall(siteagent.EventFailed),
 	} {

@@ -45,6 +45,8 @@ type Settings struct {
 	IPv6URL  string // the base URL for machines without IPv4; empty: none
 	Discover bool   // whether unknown machines are asked what they are
 	Pool     Pool   // addresses for unknown machines
+	// Sign signs a report for people who do not trust the control plane; nil: reports are not signed.
+	Sign func(text []byte) (string, error)
 	// DHCP returns what the agent offers to machines that boot; nil: nothing.
 	DHCP func() siteagent.DHCPHealth
 }

@@ -116,6 +116,7 @@ type URL struct {
 	During   string `example:"http://boot.fra1.example.net/i/[secret]/during" doc:"a shell script that runs those of shell.during in order"`
 	After    string `example:"http://boot.fra1.example.net/i/[secret]/after" doc:"a shell script that runs those of shell.after in order"`
 	Progress string `example:"http://boot.fra1.example.net/i/[secret]/progress" doc:"POST step=… and progress=0 to 100 here to report progress"`
+	Report   string `example:"http://boot.fra1.example.net/i/[secret]/report" doc:"POST report=… here, a JSON object, to have the agent sign it and the install show it"`
 	Done     string `example:"http://boot.fra1.example.net/i/[secret]/done" doc:"POST here to report that the machine is installed"`
 	Failed   string `example:"http://boot.fra1.example.net/i/[secret]/failed" doc:"POST error=… here to report a failure"`
 }
