@@ -114,11 +114,28 @@ func EnsureSession(ctx context.Context, conn *pgx.Conn, schema string, added map
 		if name == searchPath || slices.Contains(has, name) {
 			continue
 		}
-		if _, err := conn.Exec(ctx, SetStatement("CURRENT_USER", name, settings[name])); err != nil {
-			return fmt.Errorf("set %s for the role: %w", name, err)
+		if err := SetOwn(ctx, conn, name, settings[name]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// maxAttempts bounds how often a setting is tried while other sessions change the role.
+const maxAttempts = 20
+
+// SetOwn gives the connection's role a setting for its later sessions. Several sessions may do that at once.
+func SetOwn(ctx context.Context, conn *pgx.Conn, name, value string) error {
+	for attempt := 1; ; attempt++ {
+		_, err := conn.Exec(ctx, SetStatement("CURRENT_USER", name, value))
+		if err == nil {
+			return nil
+		}
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if isConflict := ok && (refused.Code == "XX000" || refused.Code == "23505"); !isConflict || attempt == maxAttempts {
+			return fmt.Errorf("set %s for the role: %w", name, err)
+		}
+	}
 }
 
 // explainRefusedParameter adds what to do to the error of a pooler that refuses a parameter at the start of a session.

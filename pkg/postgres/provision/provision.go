@@ -71,6 +71,39 @@ func Database(ctx context.Context, adminURL, rolePrefix string, roles map[string
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
+	for _, service := range slices.Sorted(maps.Keys(roles)) {
+		if err := ensureSettings(ctx, conn, adminURL, rolePrefix, service, roles[service]); err != nil {
+			return fmt.Errorf("bootstrap: the settings of %s's role: %w", service, err)
+		}
+	}
+	return nil
+}
+
+// ensureSettings gives a service's role the settings that it lacks. The role does that itself: it may always, and the
+// administrator of the database may be none of its roles.
+func ensureSettings(ctx context.Context, admin *pgx.Conn, adminURL, rolePrefix, service string, role Role) error {
+	var missing []string
+	err := admin.QueryRow(ctx, `
+		SELECT coalesce(array_agg(name), '{}') FROM unnest($2::text[]) name WHERE NOT EXISTS (
+			SELECT FROM pg_roles, unnest(rolconfig) has WHERE rolname = $1 AND starts_with(has, name || '='))`,
+		rolePrefix+service, slices.Sorted(maps.Keys(role.Settings))).Scan(&missing)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	at, err := ServiceURL(adminURL, rolePrefix, service, role.Password)
+	if err != nil {
+		return err
+	}
+	conn, err := pool.Connect(ctx, at.Reveal())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, name := range missing {
+		if err := pool.SetOwn(ctx, conn, name, role.Settings[name]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -159,7 +192,7 @@ func bootstrap(ctx context.Context, tx pgx.Tx, adminURL, rolePrefix string, role
 func serviceSteps(database, name, service string, login Role, works bool) []step {
 	role := pgx.Identifier{name}.Sanitize()
 	limit := fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d", role, login.Connections)
-	steps := []step{
+	return []step{
 		{
 			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)",
 			args:         []any{name},
@@ -193,14 +226,6 @@ func serviceSteps(database, name, service string, login Role, works bool) []step
 			statement:    "CREATE SCHEMA " + pgx.Identifier{service}.Sanitize() + " AUTHORIZATION " + role,
 		},
 	}
-	for _, parameter := range slices.Sorted(maps.Keys(login.Settings)) {
-		steps = append(steps, step{
-			missingQuery: "SELECT NOT EXISTS (SELECT FROM pg_roles, unnest(rolconfig) set WHERE rolname = $1 AND starts_with(set, $2 || '='))",
-			args:         []any{name, parameter},
-			statement:    pool.SetStatement(role, parameter, login.Settings[parameter]),
-		})
-	}
-	return steps
 }
 
 func isDenied(err error) bool {
