@@ -9,7 +9,7 @@ import (
 	"github.com/ironplane/ironplane/services/identity/keys"
 )
 
-// When a client moves to another integration, the sessions in which the earlier one acted for it are refused, and so are the keys that
+// When a client moves to another integration, the sessions in which the earlier one acted for it are refused. So are the keys that
 // the earlier one made for it, and what was made with these. The client's own keys go on.
 func TestMovedClient(t *testing.T) {
 	shared(t, func(t *testing.T, _ *product.Product, c *testkit.Client) {
