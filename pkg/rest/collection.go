@@ -85,7 +85,7 @@ func (r *Collection[V, B]) declareCreate() Route {
 	create := Mutation[newItem[B], V]{
 		Method:    http.MethodPost,
 		Path:      r.Path,
-		Guard:     r.Guard,
+		Guard:     r.guard(r.CreateGuard),
 		Name:      "create" + noun.Camel(r.Noun),
 		Summary:   "Create " + noun.WithArticle(r.Noun),
 		Extension: r.isExtension(Creating),

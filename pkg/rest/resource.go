@@ -21,8 +21,9 @@ type Resource[V, B any] struct {
 	Noun  string // the name of an item in the middle of a sentence: port speed
 	Guard guard.Guard
 	// OwnGuard guards viewing and editing one item. Set it if it admits more callers than Guard.
-	OwnGuard    guard.Guard
-	DeleteGuard guard.Guard // guards deleting, where that is narrower than Guard; nil: it is not
+	OwnGuard guard.Guard
+	// CreateGuard and DeleteGuard guard creating and deleting, where that is narrower than Guard; nil: it is not.
+	CreateGuard, DeleteGuard guard.Guard
 	// ReadGuard guards listing and viewing, where that is wider than Guard; nil: it is not.
 	ReadGuard   guard.Guard
 	Without     Verbs // which the API does not have

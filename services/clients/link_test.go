@@ -285,7 +285,7 @@ func TestResellerJourney(t *testing.T) {
 	for _, other := range []string{path("/client/%d", ids["unlinked"]), "/client/999999"} {
 		reseller.Do("GET", other, nil).Want(404)
 		reseller.Do("PATCH", other, `{"first": "x"}`).Want(404)
-		reseller.Do("DELETE", other, nil).Want(404)
+		reseller.Do("DELETE", other, nil).Want(403)
 	}
 	reseller.Do("DELETE", at, nil).Want(403)
 

@@ -38,7 +38,7 @@ var sets = map[string]string{
 var arrows = []struct{ folder, may string }{
 	{"pkg/auth/account", "pkg/problem pkg/runtime/tracing pkg/secret pkg/settings"},
 	{"pkg/auth/apikey", "pkg/problem pkg/secret"},
-	{"pkg/auth/credentials", ""},
+	{"pkg/auth/credentials", "pkg/problem pkg/runtime/mesh"},
 	{"pkg/auth/guard", "pkg/auth/permission pkg/auth/principal pkg/problem"},
 	{"pkg/auth/knowngrants", "pkg/auth/principal pkg/postgres/pg"},
 	{"pkg/auth/keycache", "pkg/auth/principal pkg/cache pkg/seal"},
@@ -96,7 +96,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/testkit", `BASE pkg/devservers pkg/postgres/migrate pkg/postgres/pool pkg/postgres/provision pkg/runtime/host
 		pkg/runtime/peers pkg/testkit`},
 	{"pkg/wake", ""},
-	{"gateway", `gateway pkg/auth/apikey pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache
+	{"gateway", `gateway pkg/auth/apikey pkg/auth/guard pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/auth/throttle pkg/cache
 		pkg/catalog pkg/problem pkg/rest/openapi pkg/runtime pkg/seal pkg/secret pkg/settings pkg/wake`},
 	{"services/pxe/siteagent", "services/pxe/siteagent pkg/problem pkg/secret"},
 	{"services/pxe/cmd/site-agent", "services/pxe/siteagent pkg/runtime/health pkg/runtime/process pkg/secret"},

@@ -43,10 +43,11 @@ func Policy() string {
 	var b strings.Builder
 	b.WriteString("# Policy\n\nWho may use which operation. `make openapi` writes this page from the routes.\n\n" +
 		"A key belongs to an admin, a client or an integration. Admins and integrations hold permissions, clients hold none. An operation\n" +
-		"for each admin shows and changes what belongs to the key's owner. It does more for a caller with the permission of the item's owner.\n" +
+		"for every key shows and changes what belongs to the key's owner. It does more for a caller with the permission of the item's owner.\n" +
 		"An item that a caller may not know of is a 404.\n\n" +
-		"A client uses what has *yes* for its own items, and a reseller for its sub clients, too. Integrations and admins need the permission.\n" +
-		"*own* is the own record, without the permission. `GET /-/openapi.json` with a key has only the operations that the key may use.\n\n" +
+		"A client uses what has *yes* for its own items, and a reseller for its sub clients, too. Integrations and admins need the\n" +
+		"permission. *own* is the own record, without the permission. `GET /-/openapi.json` with a key has only the operations that\n" +
+		"the key may use.\n\n" +
 		"| Operation | no key | client | reseller | integration | admin | permission |\n|---|---|---|---|---|---|---|\n")
 	for _, service := range Services {
 		for _, o := range rest.Operations(routes()[service.Name]) {
@@ -123,8 +124,8 @@ func policyRow(o rest.Operation) []string {
 		access = permission.Read
 	}
 	may := guard.CallersOf(o.Guard, access)
-	cells := []string{mark(may.Anybody), mark(may.Clients && !guard.IsForResellers(o.Guard)), mark(may.Clients)}
-	if may.Anybody {
+	cells := []string{mark(may.Public), mark(may.Clients && !guard.IsForResellers(o.Guard)), mark(may.Clients)}
+	if may.Public {
 		condition, _ := strings.CutPrefix(o.Guard.String(), "any key, or none ")
 		if condition != o.Guard.String() {
 			cells[0] = condition
@@ -132,7 +133,7 @@ func policyRow(o rest.Operation) []string {
 	}
 	for _, kind := range []principal.OwnerType{principal.Integration, principal.Admin} {
 		switch {
-		case may.Keys:
+		case may.Keys, slices.Contains(may.Own, kind) && may.Permissions == nil:
 			cells = append(cells, "yes")
 		case slices.Contains(may.Own, kind) && may.Permissions != nil:
 			cells = append(cells, "own, or permission")

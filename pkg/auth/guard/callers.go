@@ -9,7 +9,7 @@ import (
 
 // Callers says which callers a guard admits. One reason is enough.
 type Callers struct {
-	Anybody     bool                  `json:"anybody,omitempty"`     // also without a key
+	Public      bool                  `json:"public,omitempty"`      // also without a key
 	Clients     bool                  `json:"clients,omitempty"`     // each client
 	Keys        bool                  `json:"keys,omitempty"`        // each admin and integration
 	Own         []principal.OwnerType `json:"own,omitempty"`         // these accounts, for their own item
@@ -23,15 +23,18 @@ func CallersOf(g Guard, a permission.Access) (c Callers) {
 		caller := &principal.Principal{Owner: principal.Owner{Type: t, ID: 1}, Grants: held}
 		return g.Check(&principal.Call{Peer: principal.Gateway, Principal: caller}, a, id) == nil
 	}
-	c.Anybody = g.Check(&principal.Call{Peer: principal.Gateway}, a, 0) == nil
-	c.Clients, c.Keys = admits(principal.Client, 0, 0), admits(principal.Admin, 0, 0)
-	if c.Keys {
+	c.Public = g.Check(&principal.Call{Peer: principal.Gateway}, a, 0) == nil
+	c.Clients = admits(principal.Client, 0, 0)
+	if c.Keys = admits(principal.Admin, 0, 0) && admits(principal.Integration, 0, 0); c.Keys {
 		return c
 	}
 	for _, t := range []principal.OwnerType{principal.Admin, principal.Integration} {
 		if admits(t, 0, 1) {
 			c.Own = append(c.Own, t)
 		}
+	}
+	if len(c.Own) == 1 && admits(c.Own[0], 0, 0) { // the permissions of these accounts do not matter
+		return c
 	}
 	for bit := principal.Grants(1); bit <= principal.All; bit <<= 1 {
 		if admits(principal.Admin, bit, 0) {
@@ -45,7 +48,7 @@ func CallersOf(g Guard, a permission.Access) (c Callers) {
 // Admit reports whether the owner of a key is one of the callers. nil is a request without a key.
 func (c Callers) Admit(p *principal.Principal) bool {
 	switch {
-	case c.Anybody:
+	case c.Public:
 		return true
 	case p == nil:
 		return false

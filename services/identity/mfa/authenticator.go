@@ -107,6 +107,7 @@ func (s *Service) authenticatorRoutes() []rest.Route {
 		ID:          "auth_id",
 		Noun:        "authenticator",
 		Guard:       guard.AnyKey,
+		CreateGuard: personal{},
 		Scope:       access.ReadableOwners,
 		Retry:       rest.RetryRepeats,
 		Table:       "authenticator",

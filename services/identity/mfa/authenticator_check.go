@@ -8,6 +8,8 @@ import (
 	"github.com/pquerna/otp/totp"
 
 	"github.com/ironplane/ironplane/pkg/auth/credentials"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
@@ -18,6 +20,22 @@ import (
 	"github.com/ironplane/ironplane/services/identity/access"
 	"github.com/ironplane/ironplane/services/identity/person"
 )
+
+// personal is a guard for the keys of accounts that sign in.
+type personal struct{}
+
+func (personal) String() string { return "any key of a person" }
+
+// Check refuses an integration.
+func (personal) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := guard.AnyKey.Check(c, a, id); err != nil {
+		return err
+	}
+	if c.Principal.Owner.Type == principal.Integration {
+		return problem.New(problem.Forbidden, "Integrations do not sign in, so they have no authenticators.")
+	}
+	return nil
+}
 
 // prepareAuthenticator looks up the address and credentials version of the account if the authenticator needs them. It checks the
 // credential of a new security key, which counts as one try of its code.
@@ -35,9 +53,6 @@ func (s *Service) prepareAuthenticator(ctx context.Context, verb rest.Verbs, b *
 // checkNew refuses an authenticator that the caller may not add, and sets the columns that are not in the body.
 func (s *Service) checkNew(ctx context.Context, tx *pg.Tx, c access.Caller, b *authenticatorBody) error {
 	b.OwnerType, b.OwnerID = c.Owner.Type, c.Owner.ID
-	if c.Owner.Type == principal.Integration {
-		return problem.New(problem.Forbidden, "Integrations do not sign in, so they have no authenticators.")
-	}
 	if err := s.checkWrite(ctx, tx, c, c.Owner); err != nil {
 		return err
 	}
