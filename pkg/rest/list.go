@@ -37,7 +37,7 @@ type List[Req, V any] struct {
 	Options   ListOptions
 	Hide      Hide
 	// Mask removes from a row what its caller must not see, where Hide is too coarse. nil: nothing.
-	Mask func(context.Context, *V)
+	Mask func(context.Context, Req, *V)
 	// Where returns conditions for the rows that the caller may see. nil: all rows.
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
@@ -190,10 +190,9 @@ func (l List[Req, V]) route() *route.Route {
 			if req.query.csv {
 				answer.CSV = req.view.csv
 			}
-			if answer.Rows, err = l.rows(ctx, db, req.query, req.view.hidden, answer.Header); err != nil {
-				return nil, err
-			}
-			return answer, nil
+			rows, err := l.rows(ctx, db, req.query, answer.Header)
+			answer.Rows = l.maskRows(ctx, rows, req)
+			return answer, err
 		}
 	}
 	return o
@@ -241,7 +240,7 @@ func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest
 }
 
 // rows returns the requested items, and sets the headers with their number and the links to other pages.
-func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidden, header http.Header) (iter.Seq2[any, error], error) {
+func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, header http.Header) (iter.Seq2[V, error], error) {
 	selection := listing.Query{From: q.from, Where: q.where, Sort: q.sort, Desc: q.desc}
 	if q.count {
 		if err := l.count(ctx, db, q, selection, header); err != nil {
@@ -249,7 +248,7 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 		}
 	}
 	if q.perPage == 0 {
-		return l.maskRows(ctx, l.view.List(ctx, db, selection), h), nil
+		return l.view.List(ctx, db, selection), nil
 	}
 	selection.Limit = q.perPage + 1 // one more shows whether there is a next page
 	selection.Skip = max(0, q.page-1) * q.perPage
@@ -273,13 +272,13 @@ func (l List[Req, V]) rows(ctx context.Context, db *pg.DB, q *listQuery, h *hidd
 	if links := l.links(q, page, more, backward); links != "" {
 		header.Set("Link", links)
 	}
-	return l.maskRows(ctx, func(yield func(V, error) bool) {
+	return func(yield func(V, error) bool) {
 		for i := range page {
 			if !yield(page[i], nil) {
 				return
 			}
 		}
-	}, h), nil
+	}, nil
 }
 
 func (l List[Req, V]) count(ctx context.Context, db *pg.DB, q *listQuery, selection listing.Query, header http.Header) error {
@@ -336,14 +335,14 @@ func (l List[Req, V]) links(q *listQuery, page []V, more, backward bool) string 
 }
 
 // maskRows removes from the rows what the caller must not see.
-func (l List[Req, V]) maskRows(ctx context.Context, found iter.Seq2[V, error], h *hidden) iter.Seq2[any, error] {
+func (l List[Req, V]) maskRows(ctx context.Context, found iter.Seq2[V, error], req listRequest[Req]) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for item, err := range found {
 			if l.Mask != nil {
-				l.Mask(ctx, &item)
+				l.Mask(ctx, req.own, &item)
 			}
-			if h != nil {
-				h.mask(reflect.ValueOf(&item).Elem())
+			if req.view.hidden != nil {
+				req.view.hidden.mask(reflect.ValueOf(&item).Elem())
 			}
 			if !yield(&item, err) {
 				return

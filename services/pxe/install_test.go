@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,8 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 	t.Helper()
 	db = testkit.Database(t, pxe.Name, pxe.Definition.Migrations)
 	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) SELECT 'entity', n, '192.0.2.' || n, 1 FROM generate_series(1, 40) n")
-	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('client', 5, 'Ben Miller', 1), ('group', 1, 'Berlin', 1)")
+	testkit.Execute(t, db, "INSERT INTO ref (type, id, name, version) VALUES ('client', 5, 'Ben Miller', 1), "+
+		"('client', 6, 'Sub', 1), ('client', 7, 'Foreign', 1), ('group', 1, 'Berlin', 1)")
 	box, err := pxe.Definition.NewBox(seal.NewMasterKey())
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +51,11 @@ func newInstalls(t *testing.T) (c, client *testkit.Client, db *pg.DB, profile in
 		"/internal/machine-address/31": `{"v4": {"first": "192.0.2.31"}, "group": {"id": 1, "name": "Berlin"}}`,
 		"/internal/machine-address/32": `{"v6": {"first": "2001:db8::9"}, "group": {"id": 1, "name": "Berlin", "dhcp_server": 1}}`,
 		"/internal/email/5":            `"ben@example.com"`,
+		"/internal/email/6":            `"sub@example.com"`,
+		"/internal/email/7":            `"foreign@example.com"`,
+
+		"/internal/reach?above=5&client=6": `{"whole": true, "link": 1}`,
+		"/internal/reach?above=5&client=7": `{}`,
 	}
 	for n := range 10 {
 		known[fmt.Sprintf("/internal/machine-address/%d", n)] = fmt.Sprintf(
@@ -225,6 +232,34 @@ func TestInstallsOfAClient(t *testing.T) {
 		method, path, _ := strings.Cut(change, " ")
 		client.Do(method, path, `{}`).Want(403)
 	}
+}
+
+// A reseller sees the installs of a sub client that it reaches whole, as it sees its own.
+func TestInstallsOfASubClient(t *testing.T) {
+	t.Parallel()
+	c, reseller, _, profile := newInstalls(t)
+	ids := map[int]int64{}
+	for _, client := range []int{5, 6, 7} {
+		body := fmt.Sprintf(`{"profile": %d, "host": {"macs": ["52:54:00:00:00:%02d"], "entity": %d}, %s, "client": %d}`, profile, client, client, netVariable, client)
+		ids[client] = createItem(t, c, "/pxe/install"+forced, body)
+	}
+	for query, want := range map[string][]int64{
+		"": {ids[5]}, "?client=5": {ids[5]}, "?client=6": {ids[6]}, "?client=7": {}, "?client=6&status=waiting": {ids[6]}, "?client=7&q=host": {},
+	} {
+		found := []int64{}
+		for _, one := range testkit.Decode[[]install.Install](reseller.Do("GET", "/pxe/install"+query, nil).Want(200)) {
+			found = append(found, one.ID)
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("%s: got the installs %v, want %v", query, found, want)
+		}
+	}
+	text := reseller.Do("GET", fmt.Sprintf("/pxe/install/%d", ids[6]), nil).Want(200).Text
+	if strings.Contains(text, "variables") || strings.Contains(text, "requests") || !strings.Contains(text, "host-192-0-2-6") {
+		t.Errorf("got %s, want host-192-0-2-6 without variables and requests", text)
+	}
+	reseller.Do("GET", fmt.Sprintf("/pxe/install/%d", ids[7]), nil).Want(404)
+	reseller.Do("POST", fmt.Sprintf("/pxe/install/%d/cancel", ids[6]), nil).Want(403)
 }
 
 // When many callers install the same machine at once, one succeeds.

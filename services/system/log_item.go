@@ -63,9 +63,9 @@ func (s *Service) logRoutes() []rest.Route {
 			Summary: "List log items",
 			Doc:     ownLogDoc,
 			View:    "log_view",
-			Where:   filterLog,
-			Mask: func(ctx context.Context, item *LogItem) {
-				maskLogItem(ctx, item)
+			Where:   s.filterLog,
+			Mask: func(ctx context.Context, q logQuery, item *LogItem) {
+				maskLogItem(ctx, q.subject(), item)
 			},
 			Options: rest.ListOptions{
 				Search:  searchLog,
@@ -81,11 +81,15 @@ func (s *Service) logRoutes() []rest.Route {
 			Summary: "View a log item",
 			Doc:     ownLogDoc,
 			Do: func(ctx context.Context, req rest.Item) (ViewedLogItem, error) {
-				item, err := view.Get(ctx, s.db, req.ID, ownLogItems(ctx)...)
+				item, err := view.Get(ctx, s.db, req.ID)
 				if err != nil {
 					return item, err
 				}
-				if showsChanges := maskLogItem(ctx, &item.LogItem); !showsChanges {
+				subject, err := s.findSubject(ctx, &item.LogItem)
+				if err != nil {
+					return ViewedLogItem{}, err
+				}
+				if showsChanges := maskLogItem(ctx, subject, &item.LogItem); !showsChanges {
 					item.Data.Changes = audit.Changes{}
 				}
 				item.Data.Description = item.Desc
@@ -126,10 +130,14 @@ func searchLog(ctx context.Context, asked url.Values) []pg.Source {
 	return found
 }
 
-// filterLog returns the conditions for since and until. It refuses a target_id without a target_type.
-func filterLog(_ context.Context, q logQuery) (where []pg.Condition, err error) {
+// filterLog returns the conditions for the items that the caller sees, and for since and until. It refuses a target_id without a
+// target_type.
+func (s *Service) filterLog(ctx context.Context, q logQuery) (where []pg.Condition, err error) {
 	if q.TargetID != 0 && q.TargetType == "" {
 		return nil, problem.New(problem.BadRequest, "The query is invalid: target_id requires target_type.")
+	}
+	if where, err = s.visibleLog(ctx, q.subject()); err != nil {
+		return nil, err
 	}
 	if !q.Since.IsZero() {
 		where = append(where, pg.Condition{SQL: "created_at >= $1", Args: []any{q.Since}})

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
@@ -17,11 +19,28 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-// asClient returns a client of the API with the key of client id.
-func (s *fixture) asClient(id int64) *testkit.Client {
+// reaching answers for the clients service: above reaches below whole, and no client reaches another one.
+type reaching struct {
+	neverUsed
+	above, below int64
+}
+
+func (r reaching) Ask(_ context.Context, _, path string, into any) error {
+	if found, ok := into.(*credentials.Reach); ok {
+		found.Whole = path == fmt.Sprintf("%s?above=%d&client=%d", credentials.ReachPath, r.above, r.below)
+	}
+	return nil
+}
+
+// asClient returns a client of the API with the key of client id, which reaches no other one.
+func (s *fixture) asClient(id int64) *testkit.Client { return s.asReseller(id, 0) }
+
+// asReseller returns a client of the API with the key of client id, which reaches below whole.
+func (s *fixture) asReseller(id, below int64) *testkit.Client {
 	s.t.Helper()
+	peers := reaching{above: id, below: below}
 	log := slog.New(slog.NewTextHandler(s.t.Output(), nil))
-	handler := rest.NewHandler(system.Name, s.db, log, system.New(service.Deps{DB: s.db, Box: s.box, Peers: neverUsed{}}).Routes())
+	handler := rest.NewHandler(system.Name, s.db, log, system.New(service.Deps{DB: s.db, Box: s.box, Peers: peers}).Routes())
 	return testkit.NewClient(s.t, testkit.As(handler, &principal.Principal{KeyID: id, Owner: principal.Owner{Type: principal.Client, ID: id}}))
 }
 
@@ -73,7 +92,7 @@ func TestClientLog(t *testing.T) {
 		"&type=client.edited":             "[1 2 5]",
 		"&user=/client/5":                 "[1 5 7 8]",
 		"&target_type=client&target_id=5": "[1 2 3 5 7]",
-		"&target_type=client&target_id=6": "[3 8]",
+		"&target_type=client&target_id=6": "[]",
 		"&target_type=pxe/install":        "[7]",
 		"&target_type=email/message":      "[]",
 		"&q=192.0.2.7":                    "[]",
@@ -121,6 +140,52 @@ func TestClientLog(t *testing.T) {
 	}
 	if got := s.asClient(7).Do("GET", "/log", nil).Want(200).Text; got != "[]\n" {
 		t.Errorf("got %s for a client without items, want an empty list", got)
+	}
+}
+
+// A reseller reads the log items about a sub client that it reaches whole, and learns of nobody else by them.
+func TestResellerLog(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	target := func(id int64, name string) pg.Target {
+		return pg.Target{Type: "client", Noun: "client", ID: id, Name: name}
+	}
+	sub, foreign := target(6, "Sub"), target(7, "Foreign")
+	s.write("clients",
+		clientEvent("edited", "/client/6", "Sub", sub),                   // 1: its own
+		clientEvent("suspended", "/admin/2", "anna", foreign, sub),       // 2: about two clients
+		clientEvent("suspended", "/client/5", "Reseller", sub),           // 3: the reseller's
+		clientEvent("edited", "/admin/2", "anna", foreign),               // 4: about another one
+		clientEvent("created", "/client/6", "Sub", foreign),              // 5: the sub client's, about another one
+		clientEvent("edited", "/admin/2", "anna", target(5, "Reseller")), // 6
+	)
+	reseller := s.asReseller(5, 6)
+	for query, want := range map[string]string{
+		"?sort=id&target_type=client&target_id=6": "1  [Sub] Client Sub edited.; 2  [Sub] Client Sub suspended.; " +
+			"3 192.0.2.7 [Sub] Client Sub suspended.; ",
+		"?sort=id&target_type=client&target_id=7": "",
+		"?sort=id": "3 192.0.2.7 [Sub] Client Sub suspended.; 6  [Reseller] Client Reseller edited.; ",
+	} {
+		got := ""
+		for _, item := range testkit.Decode[[]logItemView](reseller.Do("GET", "/log"+query, nil).Want(200)) {
+			names := []string{}
+			for _, target := range item.Targets {
+				names = append(names, target.Name)
+			}
+			got += fmt.Sprint(item.ID, " ", item.IP, " ", names, " ", item.Desc, "; ")
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	for id, want := range map[int]int{1: 200, 2: 200, 3: 200, 4: 404, 5: 404, 6: 200} {
+		text := reseller.Do("GET", fmt.Sprint("/log/", id), nil).Want(want).Text
+		if strings.Contains(text, "Foreign") || strings.Contains(text, "Anna") != (id == 3) {
+			t.Errorf("item %d: got %s, want no other client, and changes only of what it did itself", id, text)
+		}
+	}
+	if got := s.asReseller(5, 8).Do("GET", "/log?target_type=client&target_id=6", nil).Want(200).Text; got != "[]\n" {
+		t.Errorf("got %s for a client that does not reach the other one, want an empty list", got)
 	}
 }
 

@@ -23,9 +23,10 @@ const (
 
 // beyond are the exceptions, each with the reason why a smaller one would be worse. A function stands as FILE:NAME.
 var beyond = map[string]string{
-	"gateway":          "the way of one request from its head to its answer; limits and the proxy are packages of their own",
-	"services/clients": "who reaches, changes and suspends which account: accounts, links and suspensions share their statements and locks",
-	"services/network": "who has which address: entities, allocation, removal and search share their statements and locks",
+	"gateway":              "the way of one request from its head to its answer; limits and the proxy are packages of their own",
+	"services/clients":     "who reaches, changes and suspends which account: accounts, links and suspensions share statements and locks",
+	"services/pxe/install": "an install from its request to its end: those who see, begin, retry and report it share its states",
+	"services/network":     "who has which address: entities, allocation, removal and search share statements and locks",
 }
 
 // advice says what to do about something that is too large.

@@ -1,7 +1,15 @@
 // Package credentials has what identity and the clients service exchange about people who sign in as clients.
 package credentials
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+)
 
 const (
 	// Path is where the clients service returns the Account with an address (?email=) or of a client (?id=).
@@ -78,4 +86,27 @@ type Reach struct {
 	Whole bool `json:"whole"`
 	// Link is the id of such a link between the two, or 0 if there are clients between them.
 	Link int64 `json:"link,omitempty"`
+}
+
+// askTimeout is how long the clients service may take to answer.
+const askTimeout = 3 * time.Second
+
+// AskReach asks the clients service how a client reaches another one. The error is a 503 if the service cannot be reached.
+func AskReach(ctx context.Context, peers mesh.Peers, above, client int64) (found Reach, err error) {
+	ctx, cancel := peers.Limit(ctx, askTimeout)
+	defer cancel()
+	err = peers.Ask(ctx, "clients", fmt.Sprintf("%s?above=%d&client=%d", ReachPath, above, client), &found)
+	if errors.Is(err, mesh.ErrUnavailable) {
+		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
+	}
+	return found, err
+}
+
+// IsVisible reports whether a client sees what belongs to another one: it reaches that one whole. Every client sees its own.
+func IsVisible(ctx context.Context, peers mesh.Peers, viewer, client int64) (bool, error) {
+	if client == 0 || viewer == client {
+		return client != 0, nil
+	}
+	found, err := AskReach(ctx, peers, viewer, client)
+	return found.Whole, err
 }

@@ -36,7 +36,7 @@ func newClients(t testing.TB, o options) *Clients {
 		}
 		return credentials.Account{}
 	})
-	c.handle(credentials.ReachPath, []string{"identity"}, func(r *http.Request) any {
+	c.handle(credentials.ReachPath, []string{"identity", "pxe", "system"}, func(r *http.Request) any {
 		return c.reaches[r.FormValue("above")+" "+r.FormValue("client")]
 	})
 	c.handleClose("integration", "system")
@@ -132,7 +132,7 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
 	a.wantRefused("identity", "/internal/email/1")
 	wantAnswer(a, "identity", credentials.ReachPath+"?above="+decimal(has.ID)+"&client="+decimal(none), credentials.Reach{})
-	a.wantRefused("pxe", credentials.ReachPath+"?above=1&client=2")
+	a.wantRefused("network", credentials.ReachPath+"?above=1&client=2")
 	for _, reader := range []string{"identity", "network", "pxe"} {
 		a.wantRef(reader, "client", has.ID, has.Name)
 		a.wantNoRef(reader, "client", none)

@@ -11,7 +11,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
-	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -97,13 +96,6 @@ func (d *Directory) IsAbove(ctx context.Context, owner principal.Owner) (bool, e
 	if caller.Owner.Type != principal.Client || owner.Type != principal.Client || caller.Owner == owner || caller.Acting {
 		return false, nil
 	}
-	ctx, cancel := d.Peers.Limit(ctx, askTimeout)
-	defer cancel()
-	query := url.Values{"above": {strconv.FormatInt(caller.Owner.ID, 10)}, "client": {strconv.FormatInt(owner.ID, 10)}}
-	var found credentials.Reach
-	err := d.Peers.Ask(ctx, "clients", credentials.ReachPath+"?"+query.Encode(), &found)
-	if errors.Is(err, mesh.ErrUnavailable) {
-		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
-	}
+	found, err := credentials.AskReach(ctx, d.Peers, caller.Owner.ID, owner.ID)
 	return found.Whole, err
 }

@@ -3,8 +3,11 @@ package install
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 
+	"github.com/ironplane/ironplane/pkg/auth/credentials"
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
@@ -36,13 +39,36 @@ type (
 	}
 )
 
-// ownInstalls returns the condition for the installs that the caller sees: a client sees its own.
-func ownInstalls(ctx context.Context) []pg.Condition {
+// visibleInstalls returns the condition for the installs that the caller sees: a client sees its own or, with the filter client, those
+// of a client that it reaches whole.
+func (s *Installs) visibleInstalls(ctx context.Context, asked url.Values) ([]pg.Condition, error) {
 	client := principal.FromContext(ctx).Client()
 	if client == 0 {
-		return nil
+		return nil, nil
 	}
-	return []pg.Condition{{SQL: "client_id = $1", Args: []any{client}}}
+	named, _ := strconv.ParseInt(asked.Get("client"), 10, 64)
+	isVisible, err := credentials.IsVisible(ctx, s.Peers, client, named)
+	if isVisible {
+		client = named
+	}
+	return []pg.Condition{{SQL: "client_id = $1", Args: []any{client}}}, err
+}
+
+// view returns an install. A client sees it without variables and requests.
+func (s *Installs) view(ctx context.Context, req itemRequest) (Install, error) {
+	found, err := View.Get(ctx, s.DB, req.ID)
+	if err != nil || principal.FromContext(ctx).Client() == 0 {
+		return found, err
+	}
+	asked := url.Values{}
+	if found.Client != nil {
+		asked.Set("client", strconv.FormatInt(found.Client.ID, 10))
+	}
+	where, err := s.visibleInstalls(ctx, asked)
+	if err == nil {
+		found, err = View.Get(ctx, s.DB, req.ID, where...)
+	}
+	return Install{ListedInstall: found.ListedInstall}, err
 }
 
 const (
@@ -100,13 +126,12 @@ func (s *Installs) viewRoutes() []rest.Route {
 		Guard:     orOwn,
 		Name:      "listInstalls",
 		Summary:   "List installs",
-		Doc:       "A client sees its own installs.",
+		Doc:       "A client sees its own installs or, with client, those of a sub client that it reaches whole.",
 		Extension: true,
 		View:      "install_view",
 		Where: func(ctx context.Context, req listRequest) ([]pg.Condition, error) {
-			where := ownInstalls(ctx)
 			if req.MAC == "" {
-				return where, nil
+				return nil, nil
 			}
 			var invalid problem.Fields
 			macs := script.ParseMACs(&invalid, "?mac", req.MAC)
@@ -115,24 +140,19 @@ func (s *Installs) viewRoutes() []rest.Route {
 				refused.Fields = invalid
 				return nil, refused
 			}
-			return append(where, pg.Condition{SQL: "id IN (SELECT install_id FROM install_mac WHERE mac = ANY ($1))", Args: []any{macs}}), nil
+			return []pg.Condition{{SQL: "id IN (SELECT install_id FROM install_mac WHERE mac = ANY ($1))", Args: []any{macs}}}, nil
 		},
-		Options: rest.ListOptions{Search: rest.SearchIn("search"), Sorts: map[string]string{"name": "name", "created_at": "created_at"},
+		Options: rest.ListOptions{Search: rest.SearchIn("search"), Narrow: s.visibleInstalls,
+			Sorts:   map[string]string{"name": "name", "created_at": "created_at"},
 			Filters: map[string]string{"status": "status", "profile": "profile_id", "client": "client_id", "dhcp_server": "dhcp_server_id"}},
 	}, rest.Read[itemRequest, Install]{
 		Path:      installPath,
 		Guard:     orOwn,
 		Name:      "getInstall",
 		Summary:   "View an install",
-		Doc:       "A client sees its own installs, without variables and requests.",
+		Doc:       "A client sees its own installs and those of sub clients that it reaches whole, without variables and requests.",
 		Extension: true,
-		Do: func(ctx context.Context, req itemRequest) (Install, error) {
-			found, err := View.Get(ctx, s.DB, req.ID, ownInstalls(ctx)...)
-			if principal.FromContext(ctx).Client() != 0 {
-				found = Install{ListedInstall: found.ListedInstall}
-			}
-			return found, err
-		},
+		Do:        s.view,
 	}}
 }
 
