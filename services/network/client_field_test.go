@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,9 +36,10 @@ func TestFieldsOfClients(t *testing.T) {
 	other := c.As(testkit.AdminWith(
 		principal.Grant(permission.NetworkEntities, permission.Read) | principal.Grant(permission.NetworkEntities, permission.Write)))
 	shop.Do("GET", of, nil).Want(200)
-	shop.Do("PATCH", at, `{"value": "tin"}`).WantDetail(http.StatusForbidden, "The key lacks users.clients write.")
-	for _, caller := range []*testkit.Client{other, as["ben"]} {
-		caller.Do("GET", of, nil).WantDetail(http.StatusForbidden, "The key lacks users.clients read.")
+	const lacks = "The key lacks %s access to the field's target: one of network.entities, network.groups, server.settings, users.clients."
+	shop.Do("PATCH", at, `{"value": "tin"}`).WantDetail(http.StatusForbidden, fmt.Sprintf(lacks, "write"))
+	for caller, want := range map[*testkit.Client]string{other: "The key lacks users.clients read.", as["ben"]: fmt.Sprintf(lacks, "read")} {
+		caller.Do("GET", of, nil).WantDetail(http.StatusForbidden, want)
 		caller.Do("GET", at, nil).Want(403)
 		caller.Do("DELETE", at, nil).Want(403)
 	}

@@ -158,12 +158,14 @@ func TestFieldValueGuards(t *testing.T) {
 			principal.All &^ principal.Grant(target.permission, permission.Read) &^ principal.Grant(target.permission, permission.Write),
 		)
 		body := map[string]any{"target_id": 1, "value": "y"}
-		reader.Do("POST", path, body).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" write.")
+		reader.Do("POST", path, body).WantDetail(problem.Forbidden, "The key lacks write access to the field's target: "+
+			"one of network.entities, network.groups, server.settings, users.clients.")
 		others.Do("POST", path, body).Want(403)
 		value := path + "/" + testkit.JSON(writer.Do("POST", path, body).Want(200).ID())
 		for _, at := range []string{value, path, path + "?target_id=1"} {
 			reader.Do("GET", at, nil).Want(200)
-			writer.Do("GET", at, nil).WantDetail(problem.Forbidden, "The key lacks "+target.permission.String()+" read.")
+			writer.Do("GET", at, nil).WantDetail(problem.Forbidden, "The key lacks read access to the field's target: "+
+				"one of network.entities, network.groups, server.settings, users.clients.")
 			others.Do("GET", at, nil).Want(403)
 		}
 		reader.Do("PATCH", value, body).Want(403)

@@ -3,6 +3,8 @@ package field
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,12 +44,15 @@ func (g targetGuard) Check(c *principal.Call, a permission.Access, id int64) err
 	if err := g.Guard.Check(c, a, id); err != nil {
 		return err
 	}
+	var names []string
 	for _, target := range fieldTargets {
 		if c.Principal.Holds(target.permission, a) {
 			return nil
 		}
+		names = append(names, target.permission.String())
 	}
-	return problem.New(problem.Forbidden, "The key lacks the %s permission of the field's target.", a)
+	slices.Sort(names)
+	return problem.New(problem.Forbidden, "The key lacks %s access to the field's target: one of %s.", a, strings.Join(names, ", "))
 }
 
 func (f *Fields) values() []rest.Route {
