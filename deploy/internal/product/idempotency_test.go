@@ -179,13 +179,13 @@ func TestRepeatedWhileRunning(t *testing.T) { both(t, testRepeatedWhileRunning) 
 func testRepeatedWhileRunning(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
 	unlock := holdLock(t, p.Databases[network.Name], "address space", 1)
-	body := `{"group": 1, "address": "10.0.0.1"}`
+	body := `{"prefix": "10.0.0.1/32"}`
 	var all sync.WaitGroup
 	for range 30 { // more than there are connections
 		all.Go(func() {
 			if a := c.Do(
 				"POST",
-				"/entity",
+				"/group/1/entity/bulk",
 				body,
 				idempotencyKey,
 				"stuck",
@@ -199,7 +199,7 @@ func testRepeatedWhileRunning(t *testing.T, p *product.Product, c *testkit.Clien
 	c.Do("POST", "/port-speed", `{"name": "others go on", "speed": 1}`).Want(200)
 	unlock()
 	all.Wait()
-	c.Do("POST", "/entity", body, idempotencyKey, "stuck").Want(200)
+	c.Do("POST", "/group/1/entity/bulk", body, idempotencyKey, "stuck").Want(200)
 	if n := len(testkit.Decode[[]network.IPEntity](c.Do("GET", "/entity", nil))); n != 1 {
 		t.Errorf("got %d entities, want 1", n)
 	}

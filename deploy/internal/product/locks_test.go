@@ -1,7 +1,6 @@
 package product_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -23,16 +22,16 @@ func testAnotherRoleBlocksNoService(t *testing.T, p *product.Product, c *testkit
 	begun, first := make(chan struct{}), make(chan *testkit.Response, 1)
 	end := attack(t, p.Databases[pxe.Name], begun)
 	<-begun
-	entity := fmt.Sprintf(`{"group": {"id": %d}, "v4": {"address": "10.0.0.1"}}`, group)
-	go func() { first <- c.Do("POST", "/entity", entity, idempotencyKey, "a") }()
+	at, body := path("/group/%d/entity/bulk", group), `{"prefix": "10.0.0.1/32"}`
+	go func() { first <- c.Do("POST", at, body, idempotencyKey, "a") }()
 	testkit.AwaitLocked(t, p.Databases[network.Name], 1) // and seen
 	unlock()
 	created := (<-first).Want(200)
 
-	if repeated := c.Do("POST", "/entity", entity, idempotencyKey, "a").Want(200); repeated.Text != created.Text {
+	if repeated := c.Do("POST", at, body, idempotencyKey, "a").Want(200); repeated.Text != created.Text {
 		t.Errorf("got %s, want %s", repeated.Text, created.Text)
 	}
-	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "10.1.0.0/28", "all": true}`).Want(200)
+	c.Do("POST", at, `{"prefix": "10.1.0.0/28", "all": true}`).Want(200)
 	c.Do("POST", "/client", order("ben@example.com")).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"count": 3, "owner": {"id": 1}}`).Want(200)
 	c.Do("POST", path("/group/%d/allocate", group), `{"prefix": 30, "owner": {"id": 1}}`).Want(200)
