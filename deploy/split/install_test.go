@@ -202,11 +202,11 @@ func (i *installed) wantCompleteUnit(name, host string) {
 	out, err := cmd.CombinedOutput()
 	var failures []string
 	for line := range strings.Lines(string(out)) { // the process runs already, so its addresses are in use
-		if !strings.HasPrefix(line, "ok ") && !strings.Contains(line, "it is taken") && !strings.HasPrefix(line, "ironplane: ") {
+		if !strings.HasPrefix(line, "ok ") && !strings.Contains(line, "the address is in use") && !strings.HasPrefix(line, "ironplane: ") {
 			failures = append(failures, line)
 		}
 	}
-	if len(failures) > 0 || strings.Count(string(out), "it is taken") != 2 { // the public address and the one for operations
+	if len(failures) > 0 || strings.Count(string(out), "the address is in use") != 2 { // the public address and the one for operations
 		i.Errorf("%s --check: got %v and\n%s\nwant nothing wrong except that both addresses are taken", name, err, out)
 	}
 }

@@ -104,7 +104,7 @@ func TestTraces(t *testing.T) {
 	want := []string{
 		"gateway: POST /group",
 		"gateway: POST /group > gateway: POST network > network: POST /group",
-		"gateway: POST /group > gateway: POST network > network: POST /group > network: INSERT", // into ip_group
+		"gateway: POST /group > gateway: POST network > network: POST /group > network: batch start > network: INSERT", // into ip_group
 	}
 	var paths []string
 	trace := func() (id string) {

@@ -57,7 +57,7 @@ type call struct {
 	wait                          bool
 	limit                         int
 	timeout                       time.Duration
-	ifMatch, idempotencyKey, file string
+	ifMatch, idempotencyKey       string
 }
 
 // newOperation returns the command of an operation.

@@ -20,7 +20,7 @@ const usage = `usage:
   ironplane-disks wipe [-keep SELECTORS] [SELECTORS]  make disks read as zeros, all without SELECTORS, and print a line of JSON on each
   ironplane-disks raw FILE                            print the content of the disk in a qcow2 file
 
-SELECTORS are separated by commas. Each is ` + selectorHelp + ".\n"
+SELECTORS are separated by commas. Each is ` + selectorHelp
 
 // machine is the machine whose disks these are.
 type machine struct {
