@@ -31,7 +31,7 @@ func (g *Gateway) identify(r *http.Request, e *recorder) (c caller) {
 	c.isSecure = isTLS || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	isSessionPath := e.route == cookie.SessionPath
 	switch {
-	case !isSessionPath && (e.service == principal.Gateway || e.service == ""):
+	case !g.config.Console.isOn(), !isSessionPath && (e.service == principal.Gateway || e.service == ""):
 		r.Header.Del("Cookie")
 		return c
 	case !cookie.IsConsole(r):

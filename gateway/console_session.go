@@ -18,6 +18,9 @@ const currentKeyPath = "/auth/key/current"
 
 // serveSession serves the console's session, which is a key in a cookie that scripts cannot read.
 func (g *Gateway) serveSession(e *recorder, r *http.Request, call *principal.Call, c caller) error {
+	if !g.config.Console.isOn() {
+		return problem.NoSuchPath()
+	}
 	switch r.Method {
 	case http.MethodPost:
 		return g.beginSession(e, r, call, c)

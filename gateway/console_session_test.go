@@ -117,6 +117,21 @@ func TestCookieOfTheConsole(t *testing.T) {
 	}
 }
 
+// If the console is off, there is no session, and the cookie of one that began before does not count.
+func TestCookieIfTheConsoleIsOff(t *testing.T) {
+	t.Parallel()
+	d := newTestGateway(t, testConfig{Config: Config{Console: "off"}, rates: unlimited.rates})
+	session := cookieOf(d.identity.issue(7))
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		if w := browse(d.gateway, method, cookie.SessionPath, "{}", "Cookie", session); w.Code != http.StatusNotFound || w.Header()["Set-Cookie"] != nil {
+			t.Errorf("%s of the session: got %d and %v, want 404 and no cookie", method, w.Code, w.Header())
+		}
+	}
+	if w := browse(d.gateway, "GET", "/port-speed", "", "Cookie", session); w.Code != http.StatusOK || d.network.call.Principal != nil {
+		t.Errorf("got %d with the principal %v at the service, want 200 with none", w.Code, d.network.call.Principal)
+	}
+}
+
 // Over TLS only the cookie counts that no other host can have set.
 func TestCookieOverTLS(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,8 @@
 import { useEffect, useRef, useState, type ReactElement } from "react";
-import { useMutation } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { send } from "../api/client";
-import { signIn } from "../api/session";
+import { meQuery, signIn } from "../api/session";
 import { TextInput } from "../ui/fields";
 import { Button, Loading, ProblemBox } from "../ui/parts";
 import { t } from "../text/text";
@@ -15,22 +15,42 @@ function takeFragment(): URLSearchParams {
   return values;
 }
 
-// SignInByLink begins a session with the code of a link.
+// SignInByLink begins a session with the code of a link. It asks somebody who is signed in, since anyone can send them a link of
+// another account.
 export function SignInByLink(): ReactElement {
   const done = useDone();
+  const me = useQuery(meQuery);
   const [code] = useState(() => takeFragment().get("key") ?? "");
   const sent = useRef(false);
   const sends = useMutation({ mutationFn: () => signIn({ sso: code }), onSuccess: done });
   useEffect(() => {
-    if (sent.current || !code) return; // a code is valid once
+    if (sent.current || !code || me.data !== null) return; // a code is valid once
     sent.current = true;
     sends.mutate();
   });
+  const failed = sends.error ?? me.error;
+  if (me.data && code && !sent.current) {
+    return (
+      <Card title={t("Sign in")}>
+        <p>{t("You are signed in as {name}. The link signs you in to another account.", { name: me.data.name })}</p>
+        <Button
+          look="primary"
+          onPress={() => {
+            sent.current = true;
+            sends.mutate();
+          }}
+        >
+          {t("Use the link")}
+        </Button>
+        <Link to="/">{t("Stay signed in")}</Link>
+      </Card>
+    );
+  }
   return (
     <Card title={t("Sign in")}>
       {!code && <p>{t("The link is incomplete.")}</p>}
-      {sends.error ? <ProblemBox error={sends.error} /> : code && <Loading />}
-      {(sends.error || !code) && <Link to="/sign-in">{t("Sign in another way")}</Link>}
+      {failed ? <ProblemBox error={failed} /> : code && <Loading />}
+      {(failed || !code) && <Link to="/sign-in">{t("Sign in another way")}</Link>}
     </Card>
   );
 }
@@ -38,6 +58,7 @@ export function SignInByLink(): ReactElement {
 // ChoosePassword sets a new password with the link of a mail.
 export function ChoosePassword(): ReactElement {
   const { reset } = useParams({ strict: false });
+  const isComplete = /^[0-9]+$/.test(reset ?? ""); // it becomes a part of a path
   const [token] = useState(() => takeFragment().get("token") ?? "");
   const [password, setPassword] = useState("");
   const sends = useMutation({ mutationFn: () => send("patch", `/auth/password-reset/${reset}`, { body: { token, password } }) });
@@ -55,7 +76,7 @@ export function ChoosePassword(): ReactElement {
         >
           {sends.error && <ProblemBox error={sends.error} />}
           <TextInput label={t("New password")} type="password" value={password} onChange={setPassword} autoFocus required autoComplete="new-password" />
-          <Button type="submit" look="primary" isPending={sends.isPending} isDisabled={!token}>{t("Set the password")}</Button>
+          <Button type="submit" look="primary" isPending={sends.isPending} isDisabled={!token || !isComplete}>{t("Set the password")}</Button>
         </form>
       )}
     </Card>

@@ -231,6 +231,9 @@ const de: Record<string, string> = {
   "booting": "startet",
   "installing": "installiert",
   "installed": "installiert (fertig)",
+  "Stay signed in": "Angemeldet bleiben",
+  "Use the link": "Den Link benutzen",
+  "You are signed in as {name}. The link signs you in to another account.": "Sie sind als {name} angemeldet. Der Link meldet Sie bei einem anderen Konto an.",
 };
 
 export default de;
