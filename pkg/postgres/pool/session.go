@@ -56,7 +56,7 @@ const searchPath = "search_path"
 func RoleSettings(schema string, added map[string]string) map[string]string {
 	all := maps.Clone(serverTimeouts)
 	maps.Copy(all, added)
-	all[searchPath] = schema + ", ext"
+	all[searchPath] = pgx.Identifier{schema}.Sanitize() + ", ext"
 	return all
 }
 

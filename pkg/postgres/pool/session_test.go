@@ -66,7 +66,7 @@ func TestRoleWithoutSettings(t *testing.T) {
 		t.Errorf("after a migration: got %v, want no error", err)
 	}
 	administrator("ALTER ROLE test_settled RESET search_path")
-	if err := check(); err == nil || !strings.Contains(err.Error(), `SET search_path = settled, ext;`) {
+	if err := check(); err == nil || !strings.Contains(err.Error(), `SET search_path = "settled", ext;`) {
 		t.Errorf("without a search_path: got %v, want an error with the statement", err)
 	}
 	administrator("ALTER ROLE test_settled SET search_path = settled, ext")
