@@ -99,8 +99,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("got %s, want %s", whole.Text, want)
 	}
 	if strings.Contains(whole.Text, "a long walk") ||
-		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"forced":["agent_unreachable"],"requests":[]}`+"\n") {
-		t.Errorf("got %s, want it without the password, with the variables and no requests", whole.Text)
+		!strings.HasSuffix(whole.Text, `"variables":{"net":"192.0.2.0/24"},"forced":["agent_unreachable"],"requests":[],"reports":[]}`+"\n") {
+		t.Errorf("got %s, want it without the password, with the variables, and neither requests nor reports", whole.Text)
 	}
 	for host, want := range map[string]string{
 		`{"macs": "52:54:00:00:00:30", "entity": 30, "hostname": ""}`: `host-192-0-2-34 192.0.2.34/29 192.0.2.33 2001:db8:1::2/64 2001:db8:1::1`,
