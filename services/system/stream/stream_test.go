@@ -9,21 +9,30 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/permission"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/testkit/syncbuf"
 )
+
+// response is a response that can be read while it is written.
+type response struct {
+	*httptest.ResponseRecorder
+	body syncbuf.Buffer
+}
+
+func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
 
 // An idle stream says something every 15 s, and a page at once.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		recorder := httptest.NewRecorder()
+		sent := response{ResponseRecorder: httptest.NewRecorder()}
 		r := &reader{pages: make(chan []event, 1), ended: make(chan struct{})}
 		groups := principal.Grant(permission.NetworkGroups, permission.Read)
 		done := make(chan error)
-		go func() { done <- r.follow(t.Context(), newWriter(recorder, groups)) }()
+		go func() { done <- r.follow(t.Context(), newWriter(&sent, groups)) }()
 		want := func(text string) {
 			t.Helper()
 			synctest.Wait()
-			if got := recorder.Body.String(); got != text {
+			if got := sent.body.String(); got != text {
 				t.Errorf("got %q, want %q", got, text)
 			}
 		}
