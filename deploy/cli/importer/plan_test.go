@@ -289,6 +289,18 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 198.51.100.64/28 reserved (ipam.prefix 4)",
 			},
 		},
+		"the second pool is in use": {
+			records: []string{
+				vrf(1, "Red"), prefix(1, "198.51.100.0/31", `, "vrf": 1`),
+				prefix(2, "198.51.100.0/32", `, "is_pool": true`), prefix(3, "100.128.0.0/32", `, "is_pool": true`),
+			},
+			groups: []string{"NetBox: VRF Red", "NetBox: no site"},
+			entities: []string{
+				"NetBox: VRF Red: 198.51.100.0/31 reserved (ipam.prefix 1)",
+				"NetBox: no site: 100.128.0.0 available (ipam.prefix 3)",
+			},
+			skipped: []string{"ipam.prefix 2: stock without a free address; its content is imported"},
+		},
 		"prefixes that --available names": {
 			records: []string{
 				recordJSON("ipam.role", 1, `"name": "Customer", "slug": "customers"`), recordJSON("ipam.role", 2, `"name": "Office"`),

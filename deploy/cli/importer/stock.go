@@ -77,9 +77,10 @@ func isLarge(s netipx.IPRange) bool {
 // fillPools turns pools into single addresses. Nothing that a record says to be in use becomes one.
 func (p *planner) fillPools(s *scope) {
 	slices.SortStableFunc(s.pools, bySpan)
+	kept := s.kept // sorted, without the addresses of pools
 	var earlier []claim
 	for _, pool := range s.pools {
-		free := p.freeIn(pool, s.kept)
+		free := p.freeIn(pool, kept)
 		for _, other := range earlier {
 			free.RemoveRange(other.Span)
 		}
