@@ -289,6 +289,24 @@ func TestPlan(t *testing.T) {
 				"NetBox: no site: 198.51.100.64/28 reserved (ipam.prefix 4)",
 			},
 		},
+		"a part of a range behind a range that comes later": {
+			records: []string{
+				address(1, "198.51.100.5/24", ""), span(1, "198.51.100.1/24", "198.51.100.2/24", ""),
+				span(2, "198.51.100.2/24", "198.51.100.9/24", ""), span(3, "198.51.100.3/24", "198.51.100.4/24", ""),
+				span(4, "198.51.100.4/24", "198.51.100.4/24", ""),
+			},
+			groups: []string{"NetBox: no site"},
+			entities: []string{
+				"NetBox: no site: 198.51.100.1-198.51.100.2 reserved mask 255.255.255.0 (ipam.iprange 1)",
+				"NetBox: no site: 198.51.100.3-198.51.100.4 reserved mask 255.255.255.0 (ipam.iprange 3)",
+				"NetBox: no site: 198.51.100.5 reserved mask 255.255.255.0 (ipam.ipaddress 1)",
+				"NetBox: no site: 198.51.100.6-198.51.100.9 reserved mask 255.255.255.0 (ipam.iprange 2)",
+			},
+			skipped: []string{
+				"ipam.iprange 4: inside an imported range (198.51.100.3-198.51.100.4, ipam.iprange 3)",
+				"ipam.iprange 2: overlaps another record (198.51.100.1-198.51.100.2, ipam.iprange 1)",
+			},
+		},
 		"the second pool is in use": {
 			records: []string{
 				vrf(1, "Red"), prefix(1, "198.51.100.0/31", `, "vrf": 1`),

@@ -55,7 +55,7 @@ func (p *planner) addClaims(s *scope, claims []claim) {
 	}
 }
 
-// keep adds a claim to the fresh ones, unless it overlaps with one of them or of the kept ones.
+// keep adds a claim to the fresh ones, unless it overlaps with one of them or of the kept ones. Both stay sorted.
 func (p *planner) keep(kept, fresh []claim, c claim) []claim {
 	other, found := findOverlap(kept, c.Span)
 	if !found {
@@ -65,7 +65,9 @@ func (p *planner) keep(kept, fresh []claim, c claim) []claim {
 		p.skip(c.space, &c.Entity, describeOverlap(c, other), fmt.Sprintf("%s, %s", other.Address(), other.Source))
 		return fresh
 	}
-	return append(fresh, c)
+	// A part of a range can come before parts of an earlier range.
+	i, _ := slices.BinarySearchFunc(fresh, c.Span.From(), func(f claim, from netip.Addr) int { return f.Span.To().Compare(from) })
+	return slices.Insert(fresh, i, c)
 }
 
 // cut returns the parts of an IPv4 range around the addresses inside. Any other claim stays whole.
