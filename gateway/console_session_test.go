@@ -123,7 +123,8 @@ func TestCookieIfTheConsoleIsOff(t *testing.T) {
 	d := newTestGateway(t, testConfig{Config: Config{Console: "off"}, rates: unlimited.rates})
 	session := cookieOf(d.identity.issue(7))
 	for _, method := range []string{"GET", "POST", "DELETE"} {
-		if w := browse(d.gateway, method, cookie.SessionPath, "{}", "Cookie", session); w.Code != http.StatusNotFound || w.Header()["Set-Cookie"] != nil {
+		w := browse(d.gateway, method, cookie.SessionPath, "{}", "Cookie", session)
+		if w.Code != http.StatusNotFound || w.Header()["Set-Cookie"] != nil {
 			t.Errorf("%s of the session: got %d and %v, want 404 and no cookie", method, w.Code, w.Header())
 		}
 	}
