@@ -182,7 +182,7 @@ func (o *operated) wantRefused(p *pooler) {
 		out, err := cmd.CombinedOutput()
 		for _, want := range []string{
 			`search_path is "\"$user\", public"`, `statement_timeout is "0"`, `jit is "on"`, "Run setup bootstrap",
-			`ALTER ROLE "ironplane_network" SET search_path = network, ext;`,
+			`ALTER ROLE "ironplane_network" SET search_path = "network", ext;`,
 		} {
 			if err == nil || !strings.Contains(string(out), want) {
 				o.t.Errorf("%s without the role's settings: got %v and\n%s\nwant a refusal with %q", command, err, out, want)

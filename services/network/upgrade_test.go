@@ -115,10 +115,11 @@ func TestAssignmentsAfterUpgrade(t *testing.T) {
 		testkit.Must(t, service.FoldCounts(t.Context()))
 	}
 
-	for body, want := range map[string]string{
-		`{"count": 5, "owner": {"id": 5}}`:                 "192.0.2.4 192.0.2.5 192.0.2.16-192.0.2.23 198.51.100.16/28 198.51.100.32",
-		`{"count": 1, "family": "v6", "owner": {"id": 5}}`: "2001:db8::2",
+	for _, allocation := range [][2]string{
+		{`{"count": 5, "owner": {"id": 5}}`, "192.0.2.4 192.0.2.5 192.0.2.16-192.0.2.23 198.51.100.16/28 198.51.100.32"},
+		{`{"count": 1, "family": "v6", "owner": {"id": 5}}`, "2001:db8::2"},
 	} {
+		body, want := allocation[0], allocation[1]
 		if got := strings.Join(fullIPs(shop.Do("POST", "/group/1/allocate", body)), " "); got != want {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
