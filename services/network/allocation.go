@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go4.org/netipx"
@@ -123,7 +124,7 @@ func (s *Service) allocate(ctx context.Context, tx *pg.Tx, req allocateRequest) 
 		return nil, pg.RestartAfter(s.endQuarantinesOf(req.Group))
 	}
 	if free < wanted.count { // free includes entities that open transactions are assigning
-		return nil, wanted.exhausted(req.Group, free)
+		return nil, wanted.exhausted(ctx, tx, req.Group, free)
 	}
 	if err := s.clients.Hold(ctx, tx, wanted.Owner.ID, "/owner/id"); err != nil {
 		return nil, err
@@ -186,7 +187,7 @@ func (a *allocation) assignAddresses(ctx context.Context, tx *pg.Tx, group int64
 	}
 	ids, err = a.assign(ctx, tx, alone, group)
 	if errors.Is(err, errTooFew) {
-		return nil, a.exhausted(group, len(ids))
+		return nil, a.exhausted(ctx, tx, group, len(ids))
 	}
 	return ids, err
 }
@@ -199,13 +200,22 @@ func allocateAlone(ctx context.Context, tx *pg.Tx, group int64) error {
 	return nil
 }
 
-// exhausted returns the error for a group with too few free entities.
-func (a *allocation) exhausted(group int64, free int) error {
-	if a.Prefix != nil {
-		return problem.Member("/prefix", "exhausted", "cannot be allocated: IP group %d has no free %s /%d. "+
-			"GET /group/%d/utilization shows its largest free block", group, a.family.name, *a.Prefix, group)
+// exhausted returns the error for a group with too few free entities. It says when the next quarantine ends.
+func (a *allocation) exhausted(ctx context.Context, tx *pg.Tx, group int64, free int) error {
+	var next *time.Time
+	if err := tx.QueryRow(ctx, a.family.writeSQL(nextFreeSQL), group).Scan(&next); err != nil {
+		return fmt.Errorf("read when the next quarantine in IP group %d ends: %w", group, err)
 	}
-	return problem.Member("/count", "exhausted", "is too large: IP group %d has %d free %s entities", group, free, a.family.name)
+	quarantines := ""
+	if next != nil {
+		quarantines = fmt.Sprintf(". The next quarantined one is free at %s", next.UTC().Format(time.RFC3339))
+	}
+	if a.Prefix != nil {
+		return problem.Member("/prefix", "exhausted", "cannot be allocated: IP group %d has no free %s /%d%s. "+
+			"GET /group/%d/utilization shows its largest free block", group, a.family.name, *a.Prefix, quarantines, group)
+	}
+	return problem.Member("/count", "exhausted", "is too large: IP group %d has %d free %s entities%s",
+		group, free, a.family.name, quarantines)
 }
 
 // maxBlockTries is how often a block is searched, since an edit may assign a part of it between search and assignment.
@@ -235,7 +245,7 @@ func (a *allocation) assignBlock(ctx context.Context, tx *pg.Tx, group int64) (i
 			return ids, err
 		}
 	}
-	return nil, a.exhausted(group, 0)
+	return nil, a.exhausted(ctx, tx, group, 0)
 }
 
 // In these statements {v} stands for the prefix of a family's columns.
@@ -245,6 +255,10 @@ const (
 		SELECT (SELECT count(*) FROM (SELECT FROM ip_free WHERE group_id = $1 AND {v}_first IS NOT NULL LIMIT $2) free),
 			EXISTS (SELECT FROM ip_assignment WHERE available_at <= now() AND group_id = $1) AS due, reserved
 		FROM ip_group WHERE id = $1`
+
+	nextFreeSQL = `
+		SELECT min(a.available_at) FROM ip_assignment a JOIN ip_entity e ON e.id = a.entity_id
+		WHERE a.available_at > now() AND a.group_id = $1 AND e.{v}_first IS NOT NULL`
 
 	// assignFreeSQL assigns at most $5 free entities, the lowest first. The primary key keeps any from being assigned twice.
 	assignFreeSQL = `

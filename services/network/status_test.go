@@ -180,7 +180,12 @@ func TestQuarantine(t *testing.T) {
 	c.Do("POST", path("/group/%d/entity/bulk-delete", group), `{"prefix": "192.0.2.0/24"}`).WantDetail(problem.Conflict,
 		path("1 of 1 IP entity are quarantined: IP entity %d (192.0.2.1). To delete them now, set their status to available first: "+
 			"PATCH /entity/{entity_id}.", entity))
-	c.Do("POST", path("/group/%d/allocate", group), path(`{"owner": {"id": %d}}`, eve)).WantErrors("/count", "exhausted")
+	refused := c.Do("POST", path("/group/%d/allocate", group), path(`{"owner": {"id": %d}}`, eve))
+	refused.WantErrors("/count", "exhausted")
+	if want := path("is too large: IP group %d has 0 free IPv4 entities. The next quarantined one is free at %s",
+		group, e.AvailableAt.UTC().Format(time.RFC3339)); !strings.Contains(refused.Text, want) {
+		t.Errorf("got %s, want %q", refused.Text, want)
+	}
 	c.Do("PATCH", at, `{"status": "reserved"}`).WantErrors("/status", "conflict")
 	wantCounted(t, c.Client, group)
 	for query, want := range map[string]int{
