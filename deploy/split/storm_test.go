@@ -236,6 +236,12 @@ func (s *storm) compareCounts(db *pg.DB, groups ...string) {
 	if err := db.QueryRow(s.t.Context(), "SELECT count(*) FROM storm_early").Scan(&early); err != nil || early > 0 {
 		s.t.Errorf("got %d entities allocated before the end of their quarantine (%v), want none", early, err)
 	}
+	testkit.Eventually(s.t, "no quarantine ends between the requests below", func() bool {
+		var ends bool
+		err := db.QueryRow(s.t.Context(), "SELECT EXISTS (SELECT FROM ip_assignment "+
+			"WHERE available_at BETWEEN now() AND now() + interval '1 minute')").Scan(&ends)
+		return err == nil && !ends
+	})
 	for _, allocate := range groups {
 		group := strings.TrimSuffix(allocate, "/allocate")
 		counted := map[string]int64{}

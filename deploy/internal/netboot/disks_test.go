@@ -102,7 +102,7 @@ qemu-img convert -c -O qcow2 "$DISK" files/local/image/disk.qcow2
 		}
 	}
 
-	path = o.install(o.seededBody(mac, "bios"), o.profile("Wipe"), map[string]string{"disks": "serial=D1,serial=D2", "keep": "serial=KEEP"})
+	path = o.install(body, o.profile("Wipe"), map[string]string{"disks": "serial=D1,serial=D2", "keep": "serial=KEEP"})
 	m.on()
 	i := o.awaitInstall(path, "the disks are wiped", func(i *install.Install) bool { return i.Status == install.Installed })
 	m.awaitOff()
