@@ -122,7 +122,7 @@ netboot-setup: ## as root, install the tools for make netboot and make machine o
 	-apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $(NETBOOT_PACKAGES)
 
-NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring xorriso qemu-utils
+NETBOOT_PACKAGES := qemu-system-x86 iproute2 grub-common dosfstools mtools cpio busybox-static ipxe ipxe-qemu ovmf grub-pc-bin grub-efi-amd64-bin mmdebstrap zstd openssh-client radvd isc-dhcp-relay dnsmasq-base debian-archive-keyring xorriso qemu-utils shim-signed grub-efi-amd64-signed
 
 .PHONY: machine
 machine: ## as root, while make run runs, install a machine (QEMU) over the API, and show its console: make machine KEY=ip_…

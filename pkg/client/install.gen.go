@@ -157,7 +157,7 @@ type InstallCreateHost struct {
 	// The id of the machine's IP entity, one of /entity. The machine gets the first usable address of the entity, and its present
 	// gateway, mask and VLAN. An IPv6 subnet without a mask has 64 bits.
 	Entity int64 `json:"entity"`
-	// The firmware of the machine. The default is bios. One of: bios, uefi.
+	// The firmware of the machine. uefi-secure is UEFI with Secure Boot. The default is bios. One of: bios, uefi, uefi-secure.
 	Firmware string `json:"firmware,omitzero"`
 	// The host name. The default is made from the address: host-192-0-2-10.
 	Hostname string `json:"hostname,omitzero"`

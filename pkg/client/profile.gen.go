@@ -272,7 +272,7 @@ type ProfileRenderHost struct {
 	Disk string `json:"disk,omitzero"`
 	// The id of the machine's IP entity, one of /entity. The default is a sample with addresses of both IP versions.
 	Entity int64 `json:"entity,omitzero"`
-	// The firmware of the machine. The default is bios. One of: bios, uefi.
+	// The firmware of the machine. uefi-secure is UEFI with Secure Boot. The default is bios. One of: bios, uefi, uefi-secure.
 	Firmware string `json:"firmware,omitzero"`
 	// The host name. The default is made from the address.
 	Hostname string `json:"hostname,omitzero"`

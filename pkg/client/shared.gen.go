@@ -185,7 +185,7 @@ type InstallHost struct {
 	Disk string `json:"disk,omitzero"`
 	// The IP entity of the machine.
 	Entity Ref `json:"entity"`
-	// The firmware of the machine. One of: bios, uefi.
+	// The firmware of the machine. uefi-secure is UEFI with Secure Boot. One of: bios, uefi, uefi-secure.
 	Firmware string `json:"firmware"`
 	// The host name.
 	Hostname string `json:"hostname"`

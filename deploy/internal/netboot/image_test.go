@@ -49,6 +49,13 @@ var (
 	// memoryTools are needed to build the system in memory and to sign in to it.
 	memoryTools = []tool{{"mmdebstrap", "mmdebstrap"}, {"zstd", "zstd"}, {"xorriso", "xorriso"}, {"qemu-img", "qemu-utils"}, sshClient}
 
+	// secureTools are needed for firmware with Secure Boot.
+	secureTools = []tool{
+		{ovmf + "CODE_4M.ms.fd", "ovmf"},
+		{"/usr/lib/shim/shimx64.efi.signed", "shim-signed"},
+		{"/usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed", "grub-efi-amd64-signed"},
+	}
+
 	routerIPv6 = tool{"radvd", "radvd"}
 	relayAgent = tool{"dhcrelay", "isc-dhcp-relay"}
 	dhcpServer = tool{"dnsmasq", "dnsmasq-base"} // also the name server
@@ -68,7 +75,7 @@ func TestSetup(t *testing.T) {
 	_, installed, _ := strings.Cut(string(makefile), "\nNETBOOT_PACKAGES := ")
 	installed, _, _ = strings.Cut(installed, "\n")
 	others := []tool{routerIPv6, relayAgent, dhcpServer, debianKeys, sshClient, isoWriter}
-	for _, one := range slices.Concat(machineTools, memoryTools, others) {
+	for _, one := range slices.Concat(machineTools, memoryTools, secureTools, others) {
 		if !slices.Contains(strings.Fields(installed), one.debianPackage) {
 			t.Errorf("got the packages %s, want %s among them", installed, one.debianPackage)
 		}
@@ -330,7 +337,7 @@ mcopy -i fat vmlinuz initrd system.cfg ::/
 // kernel's command line.
 const bootTemplate = `#!ipxe
 kernel {{.URL.Files}}/local/image/vmlinuz initrd=initrd console=ttyS0 quiet no_timer_check ironplane.boot={{.URL.Boot}} ironplane.image={{.URL.Files}}/local/image/disk.raw ironplane.sum={{value "sum" .Variables}} {{value "more" .Variables}}
-initrd --name initrd {{.URL.Files}}/local/image/initrd
+initrd {{.URL.Files}}/local/image/initrd
 boot
 `
 

@@ -20,6 +20,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 	"github.com/ironplane/ironplane/services/pxe/install"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 const (
@@ -129,7 +130,7 @@ func (o *operator) install(body map[string]any, profile int64, variables map[str
 // installSmall creates an install of the image on the n-th machine. more is added to the kernel's command line.
 func (o *operator) installSmall(image image, n int, mac, firmware, more string) (path string) {
 	o.Helper()
-	if firmware != "bios" {
+	if firmware != "bios" && firmware != script.SecureBoot {
 		firmware = "uefi"
 	}
 	return o.install(

@@ -24,6 +24,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 var (
@@ -236,12 +237,16 @@ func (s *site) newMachine(mac, firmware string, megabytes int) *vm {
 	s.Helper()
 	folder := s.TempDir()
 	tap := "tap" + strings.ReplaceAll(mac[9:], ":", "")
+	chipset, keys := "pc", ""
+	if firmware == script.SecureBoot {
+		chipset, keys = "q35,smm=on", ".ms" // with Microsoft's keys
+	}
 	shell(s, folder, fmt.Sprintf(`
 ip -n %[1]s tuntap add %[2]s mode tap
 ip -n %[1]s link set %[2]s master br0 up
 truncate -s 4G disk
-cp %[3]sVARS_4M.fd vars
-`, s.space, tap, ovmf))
+cp %[3]sVARS_4M%[4]s.fd vars
+`, s.space, tap, ovmf, keys))
 	m := &vm{site: s, console: &console{}, monitor: filepath.Join(folder, "monitor")}
 	m.arguments = []string{
 		"netns",
@@ -274,15 +279,18 @@ cp %[3]sVARS_4M.fd vars
 		m.arguments = append(
 			m.arguments,
 			"-M",
-			"pc",
+			chipset,
 			"-device",
 			card+",romfile=",
 			"-drive",
-			"if=pflash,format=raw,readonly=on,file="+ovmf+"CODE_4M.fd",
+			"if=pflash,format=raw,readonly=on,file="+ovmf+"CODE_4M"+keys+".fd",
 			"-drive",
 			"if=pflash,format=raw,file="+filepath.Join(folder, "vars"),
 		)
-		if firmware != "uefi" {
+		if firmware == script.SecureBoot {
+			m.arguments = append(m.arguments, "-global", "driver=cfi.pflash01,property=secure,value=on")
+		}
+		if firmware != "uefi" && firmware != script.SecureBoot {
 			m.arguments = append(m.arguments, "-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 		}
 		if firmware != "pxe6" {

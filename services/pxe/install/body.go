@@ -21,7 +21,7 @@ type installBody struct {
 		Hostname string     `json:"hostname" db:"hostname" max:"253" example:"web1.example.com" doc:"The host name. The default is made from the address: host-192-0-2-10."`
 		Entity   rest.RefID `json:"entity" db:"entity_id" required:"create" example:"1" doc:"The id of the machine's IP entity, one of /entity. The machine gets the first usable address of the entity, and its present gateway, mask and VLAN. An IPv6 subnet without a mask has 64 bits."`
 		Disk     *string    `json:"disk" db:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"The disk to install on. The default is the installer's choice."`
-		Firmware string     `json:"firmware" db:"firmware" enum:"bios,uefi" example:"uefi" doc:"The firmware of the machine. The default is bios."`
+		Firmware string     `json:"firmware" db:"firmware" enum:"bios,uefi,uefi-secure" example:"uefi" doc:"The firmware of the machine. uefi-secure is UEFI with Secure Boot. The default is bios."`
 		DNS      string     `json:"nameservers" db:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
 
 		IPv4Address *string `db:"ipv4_address"`

@@ -80,7 +80,7 @@ type InstallHost struct {
 	VLAN        *int32          `json:"vlan,omitempty" db:"vlan"`
 	Nameservers string          `json:"nameservers" db:"nameservers" doc:"The addresses of the name servers, separated by spaces."`
 	Disk        *string         `json:"disk,omitempty" db:"disk" doc:"The disk to install on. Left out if the installer chooses."`
-	Firmware    string          `json:"firmware" db:"firmware" enum:"bios,uefi" doc:"The firmware of the machine."`
+	Firmware    string          `json:"firmware" db:"firmware" enum:"bios,uefi,uefi-secure" doc:"The firmware of the machine. uefi-secure is UEFI with Secure Boot."`
 }
 
 // InstallAddress is the machine's address of one IP version.

@@ -29,7 +29,7 @@ type previewBody struct {
 		Hostname string     `json:"hostname" max:"253" example:"web1.example.com" doc:"The host name. The default is made from the address."`
 		Entity   rest.RefID `json:"entity" example:"1" doc:"The id of the machine's IP entity, one of /entity. The default is a sample with addresses of both IP versions."`
 		Disk     *string    `json:"disk" pattern:"^/dev/[A-Za-z0-9/_.:+-]+$" example:"/dev/sda" doc:"The disk to install on."`
-		Firmware string     `json:"firmware" enum:"bios,uefi" example:"uefi" doc:"The firmware of the machine. The default is bios."`
+		Firmware string     `json:"firmware" enum:"bios,uefi,uefi-secure" example:"uefi" doc:"The firmware of the machine. uefi-secure is UEFI with Secure Boot. The default is bios."`
 		DNS      string     `json:"nameservers" example:"192.0.2.53 2001:db8::53" doc:"The addresses of the name servers, separated by spaces."`
 	} `json:"host" doc:"The machine."`
 	Password   secret.String              `json:"password" max:"1024" transient:"true" example:"a long walk in the rain" doc:"The password of root, or of Administrator on Windows. The files show a mark in its place."`

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/services/pxe/site"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 	"github.com/ironplane/ironplane/services/pxe/templates"
+	"github.com/ironplane/ironplane/services/pxe/templates/script"
 )
 
 // maxMachines is how many machines an agent is told of: those that are being installed, and then those that were
@@ -164,6 +165,7 @@ func (s *Installs) renderMachine(ctx context.Context, m pushedMachine) (state si
 		IPv4:        i.Host.IPv4.toAgent(),
 		IPv6:        i.Host.IPv6.toAgent(),
 		Nameservers: strings.Fields(i.Host.Nameservers),
+		SecureBoot:  i.Host.Firmware == script.SecureBoot,
 		Boot:        siteagent.BootLocal,
 	}
 	if isFinished(i.Status) {

@@ -32,11 +32,12 @@ const (
 	NoBootloader     = "no_bootloader"
 	NoDHCP           = "no_dhcp"
 	NoLogin          = "no_login"
+	SecureBoot       = "secure_boot"
 	VariableMissing  = "variable_missing"
 )
 
 // forcible are the reasons that a caller may pass over.
-var forcible = []string{AgentFailing, AgentUnreachable, FileMissing, NoBootloader, NoDHCP, NoLogin, VariableMissing}
+var forcible = []string{AgentFailing, AgentUnreachable, FileMissing, NoBootloader, NoDHCP, NoLogin, SecureBoot, VariableMissing}
 
 // RequiresDHCPServer is the text about an IP group without a DHCP server.
 const RequiresDHCPServer = "is required because IP group %d (%s) has no DHCP server"
@@ -175,6 +176,7 @@ func (f *Finder) Find(ctx context.Context, m *Machine) (*Result, error) {
 	}
 	p.checkLogin(needs)
 	p.checkVariables(needs)
+	p.checkSecureBoot(needs)
 	return &p.Result, p.checkFiles(ctx, needs.Files)
 }
 
@@ -229,10 +231,13 @@ func (p *search) checkReport(a *reportedAgent) {
 	case a.failure() != "":
 		p.add(pointer, AgentFailing, "needs the agent of %s, which cannot work: %s", a, a.failure())
 	}
+	host := &p.Templates.Host
+	if host.SecureBoot && a.DHCP != nil && !a.DHCP.TFTP {
+		p.add("/host/firmware", NoBootloader, "needs TFTP: set IRONPLANE_AGENT_TFTP_LISTEN at the agent of %s", a)
+	}
 	if a.Kind != site.DHCPServer || !a.IsKnown {
 		return
 	}
-	host := &p.Templates.Host
 	switch {
 	case a.MachinesURL == "":
 		p.add(pointer, NoDHCP, "needs the agent of %s to serve machines: set IRONPLANE_AGENT_MACHINES_LISTEN there", a)
@@ -282,6 +287,16 @@ func (p *search) checkVariables(needs templates.Needs) {
 	}
 }
 
+// checkSecureBoot adds the reasons why firmware with Secure Boot cannot load what the agent and the boot script offer.
+func (p *search) checkSecureBoot(needs templates.Needs) {
+	if needs.SecureBoot != "" {
+		p.add("/profile", SecureBoot, "does not work with Secure Boot: %s", needs.SecureBoot)
+	}
+	if host := &p.Templates.Host; host.SecureBoot && host.IPv4.Address == "" {
+		p.add("/host/firmware", SecureBoot, "cannot be uefi-secure without an IPv4 address: the signed GRUB boots over IPv4 only")
+	}
+}
+
 // checkFiles asks the site's agents for the bootloaders and for the files of the boot script. It skips an agent that does not
 // answer, because the last report already says so. No agent can have a file whose path is invalid.
 func (p *search) checkFiles(ctx context.Context, files []string) error {
@@ -302,6 +317,9 @@ func (p *search) checkFiles(ctx context.Context, files []string) error {
 			bootloaders := map[string][]string{
 				"bios": {siteagent.BootloaderBIOS}, "uefi": {siteagent.BootloaderUEFI, siteagent.LocalBootUEFI},
 			}[p.Templates.Host.Firmware]
+			if p.Templates.Host.SecureBoot {
+				bootloaders = []string{siteagent.BootloaderShim, siteagent.BootloaderGRUB}
+			}
 			for _, path := range p.findMissing(asking, a, bootloaders) {
 				p.add("/host/firmware", NoBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
 			}

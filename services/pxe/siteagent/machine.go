@@ -16,6 +16,7 @@ type Machine struct {
 	IPv4        *Address `json:"ipv4,omitempty"`
 	IPv6        *Address `json:"ipv6,omitempty"`
 	Nameservers []string `json:"nameservers,omitempty"`
+	SecureBoot  bool     `json:"secure_boot,omitempty"` // it loads GRUB instead of iPXE
 	Boot        string   `json:"boot"`
 	Reason      string   `json:"reason,omitempty"` // why the machine waits
 	Token       string   `json:"token,omitempty"`  // in the URLs of the files, which are empty without it. A waiting machine that already has its boot script continues with it
@@ -45,7 +46,7 @@ type Address struct {
 
 // Files are the rendered files that an installing machine reads.
 type Files struct {
-	Boot    string `json:"boot,omitempty"` // an iPXE script
+	Boot    string `json:"boot,omitempty"` // a script for iPXE, or for GRUB
 	Preseed string `json:"preseed,omitempty"`
 	During  string `json:"during,omitempty"`
 	After   string `json:"after,omitempty"`

@@ -121,6 +121,9 @@ const (
 	BootloaderUEFI   = BootloaderFolder + "ipxe.efi"
 	// LocalBootUEFI finds an installed system on the disk, for firmware that does not go on after iPXE.
 	LocalBootUEFI = BootloaderFolder + "local.efi"
+	// BootloaderShim and BootloaderGRUB have signatures, for firmware with Secure Boot. Shim loads GRUB from its own folder.
+	BootloaderShim = BootloaderFolder + "shimx64.efi"
+	BootloaderGRUB = BootloaderFolder + "grubx64.efi"
 )
 
 // MissingRequest asks which of some files an agent lacks, and Missing is the answer. A folder counts as a file.

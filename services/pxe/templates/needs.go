@@ -18,6 +18,8 @@ type Needs struct {
 	Variables map[string][]string // names of variables without a default, by template
 	Password  bool                // the templates set the password
 	SSHKeys   bool                // the templates set the SSH keys
+	// SecureBoot says why the boot script does not work with Secure Boot. It is empty if it works, and for other firmware.
+	SecureBoot string
 }
 
 // FindNeeds returns what a profile needs for the machine of v. It has no files if the boot script cannot be rendered, and nothing
@@ -47,6 +49,9 @@ func FindNeeds(ctx context.Context, q pg.Querier, profile int64, v script.Variab
 		if f.templateKind() == script.Boot {
 			f.render(false, v)
 			n.Files = script.FindFiles(f.Text, v.URL.Files)
+			if f.translate(v); v.Host.SecureBoot && f.Error != "" {
+				n.SecureBoot = fmt.Sprintf("%s %d (%s): %s", kindNames[f.Kind], f.ID, f.Name, f.Error)
+			}
 		}
 	}
 	return n, nil

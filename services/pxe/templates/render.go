@@ -50,6 +50,7 @@ func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variable
 	for i := range files {
 		f := &files[i]
 		f.render(false, v)
+		f.translate(v)
 		for _, before := range earlier {
 			if before.Kind == f.Kind && before.ID == f.ID {
 				f.Difference = udiff.Unified("earlier", "now", before.Text, f.Text)
@@ -80,6 +81,18 @@ func (f *RenderedFile) render(reveal bool, v script.Variables) {
 		return
 	}
 	text, err := parsed.Render(reveal, v)
+	if f.Text = text; err != nil {
+		f.Error = err.Error()
+	}
+}
+
+// translate makes a boot script one for GRUB, if the machine's firmware loads only programs with signatures. It sets the error if that
+// cannot be done.
+func (f *RenderedFile) translate(v script.Variables) {
+	if f.templateKind() != script.Boot || !v.Host.SecureBoot || f.Error != "" {
+		return
+	}
+	text, err := script.ToGRUB(f.Text, v.URL.Files)
 	if f.Text = text; err != nil {
 		f.Error = err.Error()
 	}
@@ -136,7 +149,8 @@ func RenderFiles(ctx context.Context, q pg.Querier, box *seal.Box, profile int64
 	var during, after []string
 	for i := range templates {
 		f := &templates[i]
-		if f.render(true, v); f.Error != "" {
+		f.render(true, v)
+		if f.translate(v); f.Error != "" {
 			return all, Failure(fmt.Sprintf("%s %d (%s): %s", kindNames[f.Kind], f.ID, f.Name, f.Error))
 		}
 		switch f.Kind {

@@ -145,7 +145,8 @@ func (c *config) serveBoot(ctx context.Context, a *agent.Agent, files *tree.Tree
 			if err != nil {
 				return fmt.Errorf("IRONPLANE_AGENT_TFTP_LISTEN: %w", err)
 			}
-			run(func() error { return (&tftp.Server{Files: files, Log: log, Refusals: a.Refusals()}).Serve(ctx, conn) })
+			server := &tftp.Server{Files: files, Generate: a.Machines().ReadGRUBFile, Log: log, Refusals: a.Refusals()}
+			run(func() error { return server.Serve(ctx, conn) })
 		}
 	}
 	if c.DHCP != "" {

@@ -175,6 +175,45 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// A machine with Secure Boot has loaded GRUB, and gets scripts for it by TFTP. With another bootloader it restarts.
+func TestSecureBoot(t *testing.T) {
+	t.Parallel()
+	r := startWith(t, t.TempDir(), bootSettings)
+	address := netip.MustParseAddr(machineAddress)
+	wantFile := func(name, want string) {
+		t.Helper()
+		if got, ok := r.agent.Machines().ReadGRUBFile(name, address); !strings.Contains(got, want) || ok != (want != "") {
+			t.Errorf("%s: got %q and %v, want %q", name, got, ok, want)
+		}
+	}
+	m := web1()
+	m.Boot, m.Token, m.Reason, m.Files = siteagent.BootWait, "", "It's full.", siteagent.Files{}
+	r.putMachine(m)
+	r.switchOn(machine.Client{MAC: mac}, machineAddress)
+	wantFile("grub/grub.cfg", "") // without Secure Boot there is nothing
+	m.Revision, m.SecureBoot = 2, true
+	r.putMachine(m)
+	wantFile("grub/grub.cfg", "source $prefix/machine.cfg")
+	wantFile("grub/x86_64-efi/grub.cfg", "")
+	wantFile("grub/machine.cfg", "echo 'Ironplane: this machine waits. It s full.'\n")
+	m = web1()
+	m.Revision, m.SecureBoot, m.Files.Boot = 3, true, "linux '(tftp,192.0.2.1)/linux'"
+	r.putMachine(m)
+	r.wantResponse("GET", "/i/boot", machineAddress, "", 200, "#!ipxe\necho Ironplane: this machine restarts")
+	wantFile("grub/machine.cfg", "linux '(tftp,192.0.2.1)/linux'")
+	wantFile("grub/machine.cfg", "reboot")
+	r.wantResponse("POST", "/i/"+token+"/done", machineAddress, "", 200, "noted")
+	wantFile("grub/machine.cfg", "chainloader ($root)/EFI/$loader.efi")
+	r.wantReported(
+		"7 192.0.2.10 lease: the address 192.0.2.10",
+		"7 192.0.2.10 ask: a script that asks again: It's full.",
+		"7 192.0.2.10 refused: a script that restarts it: it has loaded iPXE, and its boot script is for another bootloader",
+		"7 192.0.2.10 boot: its boot script",
+		"7 192.0.2.10 done: noted",
+		"7 192.0.2.10 local: a script that boots its disk",
+	)
+}
+
 // A second attempt has a token of its own. A failure is reported with its error.
 func TestSecondAttempt(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,10 @@ func (s *Server) bootloaderFor(c machine.Client, architectures []iana.Arch) stri
 		architecture = architectures[0]
 	}
 	name := bootloaders[architecture]
+	isPXE := architecture == iana.EFI_BC || architecture == iana.EFI_X86_64
+	if isPXE && !c.IsIPv6 && s.Machines.HasSecureBoot(c.MAC) {
+		return siteagent.BootloaderShim
+	}
 	if name == "" {
 		s.Log.Warn("no bootloader for architecture", "mac", c.MAC, "architecture", uint16(architecture))
 		return ""

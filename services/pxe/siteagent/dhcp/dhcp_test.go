@@ -177,6 +177,21 @@ func TestBootFile(t *testing.T) {
 	}
 }
 
+// A machine with Secure Boot gets the signed bootloader that its firmware can load.
+func TestBootFileOfSecureBoot(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, machine.Settings{}, false)
+	s.putMachine(func(m *siteagent.Machine) { m.SecureBoot = true })
+	for architecture, want := range map[iana.Arch]string{
+		iana.EFI_BC: "local/boot/shimx64.efi", iana.EFI_X86_64: "local/boot/shimx64.efi", iana.INTEL_X86PC: "local/boot/undionly.kpxe",
+	} {
+		r, _ := s.ask(dhcpv4.MessageTypeDiscover, withClass("PXEClient", architecture))
+		if r == nil || r.BootFileNameOption() != want {
+			t.Errorf("%v: got %v, want the boot file %s", architecture, r, want)
+		}
+	}
+}
+
 // A machine gets the address that the control plane names, and no other. The server ignores requests to other servers.
 func TestLease(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type textFunc func(r *http.Request, from netip.Addr) (string, error)
 func (m *Machines) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range map[string]textFunc{
-		"GET /i/boot":                      m.getScript,
+		"GET /i/boot":                      func(_ *http.Request, from netip.Addr) (string, error) { return m.getScript(iPXE, from) },
 		"GET /i/discover":                  m.getDiscover,
 		"GET /i/{token}/boot":              m.getBoot,
 		"GET /i/{token}/preseed":           m.serveFile("preseed", func(f siteagent.Files) string { return f.Preseed }),
@@ -97,8 +97,8 @@ func (m *Machines) urlFor(address netip.Addr) string {
 // errNotFound returns the same error for a missing file and for one of another machine.
 func errNotFound() error { return problem.New(problem.NotFound, "There is no such file.") }
 
-// getScript returns the script for a machine that has loaded iPXE.
-func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
+// getScript returns the script for a machine that has loaded a bootloader. The lock is held.
+func (m *Machines) getScript(b bootloader, from netip.Addr) (string, error) {
 	mach := m.byAddress[from]
 	if mach == nil {
 		if m.findUnknown(from) == nil {
@@ -109,7 +109,10 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 	url := m.urlFor(from)
 	switch mach.bootAction() {
 	case siteagent.BootInstall:
-		return m.serveBootScript(mach, from)
+		if mach.Armed && b.hasSecureBoot != mach.SecureBoot { // it asked for a bootloader before its install was created
+			return m.refuseBootScript(mach, from, "it has loaded "+b.name+", and its boot script is for another bootloader", b.restart), nil
+		}
+		return m.serveBootScript(b.restart, mach, from)
 	case siteagent.BootWait:
 		m.tryReport(
 			mach,
@@ -119,26 +122,26 @@ func (m *Machines) getScript(_ *http.Request, from netip.Addr) (string, error) {
 				Response: cleanLine("a script that asks again: "+mach.waitReason(), maxTextLength),
 			},
 		)
-		return waitScript(url, mach.waitReason()), nil
+		return b.wait(url, mach.waitReason()), nil
 	default:
 		m.tryReport(mach, siteagent.Report{Address: from.String(), Event: siteagent.EventLocal, Response: "a script that boots its disk"})
-		return localScript(url), nil
+		return b.local(url), nil
 	}
 }
 
-// serveBootScript returns a machine's boot script, once per boot.
-func (m *Machines) serveBootScript(mach *machine, from netip.Addr) (string, error) {
-	address := from.String()
+// refuseBootScript reports why a machine does not get its boot script now, and returns the script that restarts it.
+func (m *Machines) refuseBootScript(mach *machine, from netip.Addr, reason, restart string) string {
+	m.tryReport(
+		mach,
+		siteagent.Report{Address: from.String(), Event: siteagent.EventRefused, Response: "a script that restarts it: " + reason},
+	)
+	return restart
+}
+
+// serveBootScript returns a machine's boot script once per boot, and after that the script that restarts it.
+func (m *Machines) serveBootScript(restart string, mach *machine, from netip.Addr) (string, error) {
 	if !mach.Armed {
-		m.tryReport(
-			mach,
-			siteagent.Report{
-				Address:  address,
-				Event:    siteagent.EventRefused,
-				Response: "a script that restarts it: it already got its boot script in this boot",
-			},
-		)
-		return restartScript, nil
+		return m.refuseBootScript(mach, from, "it already got its boot script in this boot", restart), nil
 	}
 	files, err := m.readFiles(mach)
 	if err != nil {
@@ -152,7 +155,7 @@ func (m *Machines) serveBootScript(mach *machine, from netip.Addr) (string, erro
 	if err := m.setState(mach, next); err != nil {
 		return "", err
 	}
-	m.tryReport(mach, siteagent.Report{Address: address, Event: siteagent.EventBooted, Response: "its boot script"})
+	m.tryReport(mach, siteagent.Report{Address: from.String(), Event: siteagent.EventBooted, Response: "its boot script"})
 	return files.Boot, nil
 }
 
@@ -201,7 +204,10 @@ func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	if mach.bootAction() != siteagent.BootInstall {
 		return "", errNotFound()
 	}
-	return m.serveBootScript(mach, from)
+	if mach.SecureBoot {
+		return m.serveBootScript(grub.restart, mach, from)
+	}
+	return m.serveBootScript(iPXE.restart, mach, from)
 }
 
 // serveFile returns a function that responds with one of a machine's files.

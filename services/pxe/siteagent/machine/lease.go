@@ -159,6 +159,14 @@ func (mach *machine) hasLeft() bool {
 	return mach.IPv4 == nil && mach.IPv6 == nil && mach.Boot == siteagent.BootLocal
 }
 
+// HasSecureBoot reports whether a machine's firmware loads only programs with signatures.
+func (m *Machines) HasSecureBoot(mac string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mach := m.byMAC[mac]
+	return mach != nil && mach.SecureBoot
+}
+
 // FindLease returns the lease for a client. ok is false if the client gets no answer. The lease has no address if the machine has
 // left it, or has none of IPv6.
 func (m *Machines) FindLease(c Client) (lease Lease, ok bool) {

@@ -2,12 +2,91 @@ package machine
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
 )
+
+// bootloader has the scripts for machines that have loaded it.
+type bootloader struct {
+	name          string
+	hasSecureBoot bool
+	local         func(url string) string         // boots the disk
+	wait          func(url, reason string) string // has the machine ask again
+	restart       string                          // restarts a machine that must not get its boot script now
+}
+
+var (
+	iPXE = bootloader{
+		name:    "iPXE",
+		local:   localScript,
+		wait:    waitScript,
+		restart: restartScript,
+	}
+	grub = bootloader{
+		name:          "GRUB",
+		hasSecureBoot: true,
+		local:         func(string) string { return localGRUB },
+		wait: func(_, reason string) string {
+			return fmt.Sprintf("echo 'Ironplane: this machine waits. %s'\n", echoText(reason))
+		},
+		restart: restartGRUB,
+	}
+)
+
+// The files that the signed GRUB reads by TFTP. It reads grubConfig first, and asks for grubMachine until it gets a script that boots
+// something.
+const (
+	grubConfig  = "grub/grub.cfg"
+	grubMachine = "grub/machine.cfg"
+
+	grubConfigText = `while true; do
+  source $prefix/machine.cfg
+  sleep 5
+done
+`
+)
+
+// ReadGRUBFile returns a generated file for a machine that has loaded GRUB. ok is false if there is no such file for it.
+func (m *Machines) ReadGRUBFile(name string, from netip.Addr) (text string, ok bool) {
+	if name != grubConfig && name != grubMachine {
+		return "", false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mach := m.byAddress[from]
+	if mach == nil || !mach.SecureBoot {
+		return "", false
+	}
+	if name == grubConfig {
+		return grubConfigText, true
+	}
+	text, err := m.getScript(grub, from)
+	if err != nil {
+		m.log.Error("read boot script failed", "install", mach.ID, "error", err)
+	}
+	return text, err == nil
+}
+
+// localGRUB boots a system on a disk whose loader has a signature. If there is none, the firmware goes on.
+const localGRUB = `echo 'Ironplane: this machine boots its disk'
+for loader in debian/shimx64 ubuntu/shimx64 almalinux/shimx64 rocky/shimx64 Microsoft/Boot/bootmgfw BOOT/BOOTX64; do
+  if search --no-floppy --file --set=root /EFI/$loader.efi; then
+    chainloader ($root)/EFI/$loader.efi
+    boot
+  fi
+done
+exit
+`
+
+// restartGRUB restarts a machine that must not get its boot script now.
+const restartGRUB = `echo 'Ironplane: this machine restarts, and gets its boot script then.'
+sleep 10
+reboot
+`
 
 // localScript boots the machine's disk. With UEFI it starts a GRUB that looks for a system, because not every firmware continues with
 // the disk when iPXE exits.
@@ -33,9 +112,10 @@ chain --replace --autofree %s/i/boot || goto again
 `, echoText(reason), url)
 }
 
-// restartScript restarts a machine that asks for its script twice. After the restart it may have the script once more.
+// restartScript restarts a machine that must not get its boot script now, such as one that asks for it twice. After the restart it may
+// have the script.
 const restartScript = `#!ipxe
-echo Ironplane: this machine already got its boot script. It restarts.
+echo Ironplane: this machine restarts, and gets its boot script then.
 sleep 10
 reboot
 `

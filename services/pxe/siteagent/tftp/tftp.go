@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -44,7 +45,9 @@ type Files interface {
 
 // Server answers TFTP requests.
 type Server struct {
-	Files    Files
+	Files Files
+	// Generate returns a file that is made for a client; nil: there are none.
+	Generate func(name string, to netip.Addr) (text string, ok bool)
 	Log      *slog.Logger
 	Refusals *share.Refusals
 
@@ -189,7 +192,7 @@ func (s *Server) transfer(e *entry, local *net.UDPAddr, r *request) error {
 	ctx, cancel := context.WithTimeout(e.ctx, transferTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	file, info, err := s.Files.Open(r.name)
+	file, size, err := s.open(r.name, e.client.Addr().Unmap())
 	if err != nil {
 		refused := &refusal{codeNotFound, "there is no such file"}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +202,7 @@ func (s *Server) transfer(e *entry, local *net.UDPAddr, r *request) error {
 		return err
 	}
 	defer file.Close()
-	t := &transfer{request: r, entry: e, conn: conn, file: file, size: info.Size()}
+	t := &transfer{request: r, entry: e, conn: conn, file: file, size: size}
 	t.last = t.size/int64(r.block) + 1
 	if optionsAck := r.optionsAck(t.size); optionsAck != nil {
 		if err := t.sendUntilAcked(func() error { _, err := conn.Write(optionsAck); return err }, 0); err != nil {
@@ -214,12 +217,37 @@ func (s *Server) transfer(e *entry, local *net.UDPAddr, r *request) error {
 	return nil
 }
 
+// file is an open file.
+type file interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// text is an open generated file.
+type text struct{ *strings.Reader }
+
+func (text) Close() error { return nil }
+
+// open opens a file for a client, and returns its size.
+func (s *Server) open(name string, to netip.Addr) (file, int64, error) {
+	if s.Generate != nil {
+		if content, ok := s.Generate(name, to); ok {
+			return text{strings.NewReader(content)}, int64(len(content)), nil
+		}
+	}
+	opened, info, err := s.Files.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return opened, info.Size(), nil
+}
+
 // transfer is a transfer in progress.
 type transfer struct {
 	*request
 	*entry
 	conn  *net.UDPConn
-	file  *os.File
+	file  file
 	size  int64
 	last  int64 // number of the last block
 	acked int64 // number of the last acknowledged block

@@ -99,7 +99,7 @@ func valueName(command *parse.CommandNode) (string, bool) {
 }
 
 var (
-	iPXEVariable = regexp.MustCompile(`\$\{([a-z0-9_.:/-]+)\}`)
+	iPXEVariable = regexp.MustCompile(`\$\{([A-Za-z0-9_.:/-]+)\}`)
 	iPXELoad     = regexp.MustCompile(`^(kernel|initrd|module|chain|imgfetch|imgload|imgselect|imgexec|boot)\s`)
 )
 

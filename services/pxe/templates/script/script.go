@@ -38,6 +38,7 @@ type Host struct {
 	MACDashes   string   `example:"52-54-00-12-34-56" doc:"the same address with dashes, for Windows"`
 	MACs        []string `example:"52:54:00:12:34:56" doc:"the MAC addresses of all interfaces"`
 	Firmware    string   `example:"uefi" doc:"bios or uefi"`
+	SecureBoot  bool     `doc:"whether the firmware loads only programs with signatures"`
 	Disk        string   `example:"/dev/sda" doc:"the disk to install on; empty: the installer chooses"`
 	IP          string   `example:"192.0.2.10" doc:"the IPv4 address, or the IPv6 address if there is no other"`
 	IPv4        Family
@@ -45,9 +46,15 @@ type Host struct {
 	Nameservers []string `example:"192.0.2.53" doc:"the name servers"`
 }
 
+// SecureBoot is the firmware of an install whose machine loads only programs with signatures. Templates see uefi.
+const SecureBoot = "uefi-secure"
+
 // NewHost returns a machine that boots from the first of its interfaces.
 func NewHost(hostname, firmware string, macs []string) Host {
-	h := Host{Hostname: hostname, Firmware: cmp.Or(firmware, "bios"), Nameservers: []string{}}
+	h := Host{Hostname: hostname, Firmware: cmp.Or(firmware, "bios"), SecureBoot: firmware == SecureBoot, Nameservers: []string{}}
+	if h.SecureBoot {
+		h.Firmware = "uefi"
+	}
 	h.Name, h.Domain, _ = strings.Cut(hostname, ".")
 	h.NetBIOS = h.Name[:min(len(h.Name), 15)]
 	if len(macs) > 0 {
