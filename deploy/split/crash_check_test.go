@@ -158,32 +158,39 @@ func dropLost(t *testing.T, log []logged, databases map[string]*pg.DB) (kept []l
 // checkLogged tests that the log has each confirmed change once, and no other change of a caller.
 func checkLogged(t *testing.T, log []logged, book *ledger) {
 	t.Helper()
-	found := map[string]int{}
+	deletesClient := map[string]bool{} // by request
+	for _, change := range book.changes {
+		for _, request := range change.requests {
+			deletesClient[request] = strings.HasPrefix(change.name, "DELETE /client/")
+		}
+	}
+	found := map[string][]string{} // the kinds of items, by request
 	for _, item := range log {
-		follows := item.source == network.Name && item.kind == "group.edited" && cleared(item) || strings.HasPrefix(item.kind, "email.message.")
+		follows := item.source == network.Name && (item.kind == "group.edited" && cleared(item) ||
+			item.kind == "entity.released" && deletesClient[item.request]) || strings.HasPrefix(item.kind, "email.message.")
 		if !follows { // these items follow from other requests, or from requests with an item of their own
-			found[item.request]++
+			found[item.request] = append(found[item.request], item.kind)
 		}
 	}
 	for _, change := range book.changes {
-		n := 0
+		var kinds []string
 		if slices.ContainsFunc(change.requests, func(request string) bool { return book.unlogged[request] }) {
 			change.min = 0
 		}
 		for _, request := range change.requests {
-			n += found[request]
-			if found[request] > 1 {
-				t.Errorf("%s as %s: got %d log items, want at most 1", change.name, request, found[request])
+			kinds = append(kinds, found[request]...)
+			if len(found[request]) > 1 {
+				t.Errorf("%s as %s: got the log items %q, want at most 1", change.name, request, found[request])
 			}
 			delete(found, request)
 		}
-		if n < change.min || n > change.max {
-			t.Errorf("%s, sent as %v: got %d log items, want %d to %d", change.name, change.requests, n, change.min, change.max)
+		if n := len(kinds); n < change.min || n > change.max {
+			t.Errorf("%s, sent as %v: got the log items %q, want %d to %d", change.name, change.requests, kinds, change.min, change.max)
 		}
 	}
-	for request, n := range found {
+	for request, kinds := range found {
 		if strings.HasPrefix(request, "crash-") {
-			t.Errorf("%s: got %d log items, want none, as this request changed nothing", request, n)
+			t.Errorf("%s: got the log items %q, want none, as this request changed nothing", request, kinds)
 		}
 	}
 }

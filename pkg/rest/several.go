@@ -178,13 +178,12 @@ func (r *Collection[V, B]) edit(ctx context.Context, tx *pg.Tx, req editItems[B]
 	if err != nil {
 		return nil, err
 	}
-	after, err := r.recordEdits(ctx, tx, ids, items, before)
-	return inRequestOrder(req.IDs, after), err
+	return r.recordEdits(ctx, tx, req.IDs, items, before)
 }
 
-// recordEdits records the changes, and returns the items as the caller may see them.
-func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, items []editedItem[B], before []V) ([]V, error) {
-	after, err := r.readAfter(ctx, tx, ids)
+// recordEdits records the changes, and returns the response: the items as the caller may see them.
+func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, asked IDs, items []editedItem[B], before []V) (any, error) {
+	after, err := r.readAfter(ctx, tx, asked.sorted())
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +199,7 @@ func (r *Collection[V, B]) recordEdits(ctx context.Context, tx *pg.Tx, ids IDs, 
 			r.Reveal(&after[i], item.after)
 		}
 	}
-	return after, nil
+	return inRequestOrder(asked, after), nil
 }
 
 func (r *Collection[V, B]) remove(ctx context.Context, tx *pg.Tx, req deleteItems) (done Message, err error) {
