@@ -122,7 +122,7 @@ func refuseActing(ctx context.Context) error {
 	if principal.FromContext(ctx).Principal.Acting {
 		return problem.New(
 			problem.Forbidden,
-			"A session that acts for the account, or that began with a link, cannot change email, password, verify or super links.",
+			"A session that acts for the account, or that began with a link, cannot change email, password or verify.",
 		)
 	}
 	return nil

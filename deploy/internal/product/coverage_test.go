@@ -312,9 +312,10 @@ func (w *walk) withoutKey(o rest.Operation) {
 // withoutPermission tries an operation on other owners' items, with a key that has no permissions.
 func (w *walk) withoutPermission(o rest.Operation, unprivileged *testkit.Client, client bool) {
 	w.t.Helper()
+	label, _, _ := strings.Cut(o.Guard.String(), ";")
 	switch {
 	case o.Guard == guard.Public:
-	case (strings.HasSuffix(o.Guard.String(), " or a client") || guard.IsForResellers(o.Guard)) && client:
+	case (strings.HasSuffix(label, " or a client") || guard.IsForResellers(o.Guard)) && client:
 		want := http.StatusNotFound
 		if !strings.Contains(o.Path, "{") {
 			want = map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusForbidden}[o.Method]
@@ -328,7 +329,7 @@ func (w *walk) withoutPermission(o rest.Operation, unprivileged *testkit.Client,
 		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(200)
 	case o.Guard.String() == "the target's permission":
 		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(403)
-	case o.Scoped && o.Guard == guard.AnyKey && strings.HasSuffix(o.Path, "}"):
+	case o.Scoped && (o.Guard == guard.AnyKey || o.Guard == guard.ForCredentials(guard.AnyKey)) && strings.HasSuffix(o.Path, "}"):
 		unprivileged.Do(o.Method, w.item(o.Path), o.Example).Want(404)
 	case strings.HasPrefix(o.Guard.String(), "any key"):
 	default:

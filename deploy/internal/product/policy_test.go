@@ -110,6 +110,18 @@ func TestPolicyByTrial(t *testing.T) {
 			}
 		}
 	}
+	acting := reseller.WithKey(testkit.Decode[struct{ Key string }](
+		reseller.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, below)).Want(200)).Key)
+	usable := documented(acting)
+	for _, o := range w.operations {
+		name := o.Method + " " + o.Path
+		if row := rows[name]; row[0] != "" || row[1] == "" || slices.Contains([]string{"deleteCurrentAPIKey", "createAPIKey"}, o.Name) {
+			continue // it ends the session, or renews it
+		}
+		if got := send(acting, o, below); got != usable[name] {
+			t.Errorf("%s by an acting session: got admitted %t, want %t as in its document", name, got, usable[name])
+		}
+	}
 	forClients := 0
 	for _, row := range rows {
 		if row[4] == "" {

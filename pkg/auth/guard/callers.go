@@ -15,6 +15,7 @@ type Callers struct {
 	Own         []principal.OwnerType `json:"own,omitempty"`         // these accounts, for their own item
 	Permissions []string              `json:"permissions,omitempty"` // admins and integrations with one of these
 	Every       bool                  `json:"every,omitempty"`       // admins and integrations with every permission
+	NotActing   bool                  `json:"not_acting,omitempty"`  // no session that began by a link, or that acts for an account
 }
 
 // CallersOf returns the callers that a guard admits. It tries one of each.
@@ -22,6 +23,11 @@ func CallersOf(g Guard, a permission.Access) (c Callers) {
 	admits := func(t principal.OwnerType, held principal.Grants, id int64) bool {
 		caller := &principal.Principal{Owner: principal.Owner{Type: t, ID: 1}, Grants: held}
 		return g.Check(&principal.Call{Peer: principal.Gateway, Principal: caller}, a, id) == nil
+	}
+	if credentials, ok := g.(forCredentials); ok {
+		c = CallersOf(credentials.Guard, a)
+		c.NotActing = a == permission.Write
+		return c
 	}
 	c.Public = g.Check(&principal.Call{Peer: principal.Gateway}, a, 0) == nil
 	c.Clients = admits(principal.Client, 0, 0)
@@ -50,7 +56,7 @@ func (c Callers) Admit(p *principal.Principal) bool {
 	switch {
 	case c.Public:
 		return true
-	case p == nil:
+	case p == nil || p.Acting && c.NotActing:
 		return false
 	case p.Owner.Type == principal.Client:
 		return c.Clients

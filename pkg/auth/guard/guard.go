@@ -61,6 +61,31 @@ func (anyKey) Check(c *principal.Call, a permission.Access, _ int64) error {
 	return nil
 }
 
+// ForCredentials admits the callers of another guard. Sessions that began by a link, or that act for an account, can only read.
+func ForCredentials(g Guard) Guard { return forCredentials{g} }
+
+type forCredentials struct{ Guard }
+
+func (g forCredentials) String() string { return g.Guard.String() + "; no changes by acting sessions" }
+
+func (g forCredentials) Check(c *principal.Call, a permission.Access, id int64) error {
+	if err := g.Guard.Check(c, a, id); err != nil {
+		return err
+	}
+	if a == permission.Write && c.Principal != nil && c.Principal.Acting {
+		return ErrActing()
+	}
+	return nil
+}
+
+// ErrActing returns the refusal for acting sessions, which must not change credentials.
+func ErrActing() error {
+	return problem.New(
+		problem.Forbidden,
+		"This session began by a link, or acts for the account. It cannot change keys, sessions, passwords, second factors or super links.",
+	)
+}
+
 // EveryKey admits every valid key to data that is the same for all callers.
 var EveryKey Guard = everyKey{}
 

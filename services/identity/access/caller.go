@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/apikey"
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
-	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
 
@@ -44,7 +44,7 @@ func AllowMutation[Req any](ctx context.Context, tx *pg.Tx, _ Req) error { retur
 // therefore comes either before or after this unit of work.
 func LockCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
 	if principal.FromContext(ctx).Principal.Acting {
-		return Caller{}, ErrActing()
+		return Caller{}, guard.ErrActing()
 	}
 	if err := Lock(ctx, tx); err != nil {
 		return Caller{}, err
@@ -92,11 +92,3 @@ func ReadCaller(ctx context.Context, tx *pg.Tx) (Caller, error) {
 // Lock serializes the changes that depend on the permissions of accounts. Without it two admins could revoke each other's
 // permissions, or an admin could grant a permission while losing it.
 func Lock(ctx context.Context, tx *pg.Tx) error { return tx.Lock(ctx, "accounts", 0) }
-
-// ErrActing returns the refusal for acting sessions, which must not change credentials.
-func ErrActing() error {
-	return problem.New(
-		problem.Forbidden,
-		"This session began by a link, or acts for the account. It cannot change keys, sessions, passwords or second factors.",
-	)
-}

@@ -167,7 +167,7 @@ func (s *Service) Routes() []rest.Route {
 		Path:        "/auth/key",
 		ID:          "key_id",
 		Noun:        "API key",
-		Guard:       guard.AnyKey,
+		Guard:       guard.ForCredentials(guard.AnyKey),
 		Scope:       readableKeys,
 		Without:     rest.Creating | rest.Listing,
 		Table:       "api_key",

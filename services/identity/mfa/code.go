@@ -76,7 +76,7 @@ func (s *Service) codeRoutes() []rest.Route {
 			Path:    codesPath,
 			ID:      "code_id",
 			Noun:    "verify code",
-			Guard:   guard.AnyKey,
+			Guard:   guard.ForCredentials(guard.AnyKey),
 			Without: rest.Listing | rest.Creating | rest.Editing,
 			Table:   "verify_code",
 			View:    "verify_code_view",
@@ -92,7 +92,7 @@ func (s *Service) codeRoutes() []rest.Route {
 		rest.Mutation[newVerifyCode, VerifyCode]{
 			Method:  http.MethodPost,
 			Path:    codesPath,
-			Guard:   guard.AnyKey,
+			Guard:   guard.ForCredentials(guard.AnyKey),
 			Name:    "createVerifyCode",
 			Summary: "Send a code by mail, or begin to confirm another second factor",
 			Effect: rest.Effect{

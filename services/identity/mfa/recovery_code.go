@@ -44,7 +44,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 		rest.Mutation[rest.None, RecoveryCodes]{
 			Method:    http.MethodPost,
 			Path:      path,
-			Guard:     guard.AnyKey,
+			Guard:     guard.ForCredentials(guard.AnyKey),
 			Name:      "createRecoveryCodes",
 			Summary:   "Replace one's recovery codes",
 			Extension: true,

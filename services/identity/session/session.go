@@ -49,7 +49,7 @@ func (s *Service) Routes() []rest.Route {
 		Path:       "/auth/session",
 		ID:         "session_id",
 		Noun:       "session",
-		Guard:      guard.AnyKey,
+		Guard:      guard.ForCredentials(guard.AnyKey),
 		Extensions: rest.Listing | rest.Viewing | rest.Deleting,
 		Without:    rest.Creating | rest.Editing,
 		Table:      "api_key",
@@ -70,7 +70,7 @@ func (s *Service) Routes() []rest.Route {
 		rest.Mutation[rest.None, rest.Message]{
 			Method:    http.MethodDelete,
 			Path:      "/auth/session",
-			Guard:     guard.AnyKey,
+			Guard:     guard.ForCredentials(guard.AnyKey),
 			Name:      "endOtherSessions",
 			Summary:   "End the caller's other sessions",
 			Extension: true,
@@ -103,7 +103,7 @@ func ownSessions(ctx context.Context) []pg.Condition {
 // checkEndSessions refuses acting sessions, which may end only themselves.
 func checkEndSessions(ctx context.Context, tx *pg.Tx) error {
 	if principal.FromContext(ctx).Principal.Acting {
-		return access.ErrActing()
+		return guard.ErrActing()
 	}
 	_, err := access.ReadCaller(ctx, tx)
 	return err
