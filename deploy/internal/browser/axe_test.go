@@ -51,6 +51,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 	c.awaitText("Sign in")
 	c.checkAxe(string(axe), "/sign-in")
 	c.signInWithKey(c.site.admin.Key, "/")
+	c.awaitText("Overview")
 	for _, scheme := range []string{"light", "dark"} {
 		call(c.window, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},

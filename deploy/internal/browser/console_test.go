@@ -34,6 +34,9 @@ func (c *consoleWindow) await(condition, expression string) {
 	testkit.Eventually(c.t, condition, func() bool {
 		is, failed := run[bool](c.window, `() => !!(`+expression+`)`)
 		return is && failed == ""
+	}, func() string {
+		text, failed := run[string](c.window, `() => location.href + "\n" + document.body.innerText`)
+		return text + failed
 	})
 }
 
