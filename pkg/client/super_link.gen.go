@@ -39,8 +39,7 @@ func (s *SuperLinkService) ExportCSV(ctx context.Context, id int64, query SuperL
 	return openCSV(ctx, s.client, operation{"listSuperLinks", "GET", "/client/{client_id}/super", same}.request(options, query, id))
 }
 
-// Create lets an account read a client and its sub clients. It needs users.clients or a client; no changes by acting sessions
-// write.
+// Create lets an account read a client and its sub clients. It needs users.clients or a client write.
 func (s *SuperLinkService) Create(ctx context.Context, id int64, body SuperLinkCreate, options ...CallOption) (*SuperLink, error) {
 	r, err := operation{"createSuperLink", "POST", "/client/{client_id}/super", keyed}.request(options, nil, id).withBody(body)
 	return fetch[SuperLink](ctx, s.client, r, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
+	"github.com/ironplane/ironplane/services/identity/session"
 )
 
 // policyRows returns the cells of the policy's table, by operation: no key, client, reseller, integration, admin, permission.
@@ -110,16 +111,26 @@ func TestPolicyByTrial(t *testing.T) {
 			}
 		}
 	}
-	acting := reseller.WithKey(testkit.Decode[struct{ Key string }](
-		reseller.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, below)).Want(200)).Key)
-	usable := documented(acting)
-	for _, o := range w.operations {
-		name := o.Method + " " + o.Path
-		if row := rows[name]; row[0] != "" || row[1] == "" || slices.Contains([]string{"deleteCurrentAPIKey", "createAPIKey"}, o.Name) {
-			continue // it ends the session, or renews it
-		}
-		if got := send(acting, o, below); got != usable[name] {
-			t.Errorf("%s by an acting session: got admitted %t, want %t as in its document", name, got, usable[name])
+	link := testkit.Decode[session.SSOLink](c.Do("GET", "/auth/sso", nil).Want(200))
+	for _, acting := range []struct {
+		of     string
+		begun  *testkit.Response
+		column int
+	}{
+		{"a client", reseller.Do("POST", "/auth/key", path(`{"owner": {"url": "/client/%d"}}`, below)), 1},
+		{"an admin", c.WithKey("").Do("POST", "/auth/sso", exchangeOf(codeOf(t, link.URL).Get("key"))), 4},
+	} {
+		by := c.WithKey(testkit.Decode[struct{ Key string }](acting.begun.Want(200)).Key)
+		usable := documented(by)
+		for _, o := range w.operations {
+			name := o.Method + " " + o.Path
+			if row := rows[name]; row[0] != "" || row[acting.column] == "" ||
+				slices.Contains([]string{"deleteCurrentAPIKey", "createAPIKey"}, o.Name) {
+				continue // it ends the session, or renews it
+			}
+			if got := send(by, o, below); got != usable[name] {
+				t.Errorf("%s by an acting session of %s: got admitted %t, want %t as in its document", name, acting.of, got, usable[name])
+			}
 		}
 	}
 	forClients := 0

@@ -20,14 +20,14 @@ type Callers struct {
 
 // CallersOf returns the callers that a guard admits. It tries one of each.
 func CallersOf(g Guard, a permission.Access) (c Callers) {
-	admits := func(t principal.OwnerType, held principal.Grants, id int64) bool {
-		caller := &principal.Principal{Owner: principal.Owner{Type: t, ID: 1}, Grants: held}
-		return g.Check(&principal.Call{Peer: principal.Gateway, Principal: caller}, a, id) == nil
-	}
 	if credentials, ok := g.(forCredentials); ok {
 		c = CallersOf(credentials.Guard, a)
 		c.NotActing = a == permission.Write
 		return c
+	}
+	admits := func(t principal.OwnerType, held principal.Grants, id int64) bool {
+		caller := &principal.Principal{Owner: principal.Owner{Type: t, ID: 1}, Grants: held}
+		return g.Check(&principal.Call{Peer: principal.Gateway, Principal: caller}, a, id) == nil
 	}
 	c.Public = g.Check(&principal.Call{Peer: principal.Gateway}, a, 0) == nil
 	c.Clients = admits(principal.Client, 0, 0)
@@ -54,9 +54,11 @@ func CallersOf(g Guard, a permission.Access) (c Callers) {
 // Admit reports whether the owner of a key is one of the callers. nil is a request without a key.
 func (c Callers) Admit(p *principal.Principal) bool {
 	switch {
+	case p != nil && p.Acting && c.NotActing:
+		return false
 	case c.Public:
 		return true
-	case p == nil || p.Acting && c.NotActing:
+	case p == nil:
 		return false
 	case p.Owner.Type == principal.Client:
 		return c.Clients

@@ -66,8 +66,6 @@ func ForCredentials(g Guard) Guard { return forCredentials{g} }
 
 type forCredentials struct{ Guard }
 
-func (g forCredentials) String() string { return g.Guard.String() + "; no changes by acting sessions" }
-
 func (g forCredentials) Check(c *principal.Call, a permission.Access, id int64) error {
 	if err := g.Guard.Check(c, a, id); err != nil {
 		return err
@@ -82,7 +80,8 @@ func (g forCredentials) Check(c *principal.Call, a permission.Access, id int64) 
 func ErrActing() error {
 	return problem.New(
 		problem.Forbidden,
-		"This session began by a link, or acts for the account. It cannot change keys, sessions, passwords, second factors or super links.",
+		"This session began by a link, or acts for the account. It cannot change admins, keys, sessions, passwords, second factors "+
+			"or super links.",
 	)
 }
 

@@ -258,6 +258,7 @@ func describeOperation(o *route.Route) string {
 	add(o.Guard == guard.Public, "Needs no API key.")
 	add(isPermission, "Needs the permission `"+needs+"`.")
 	add(o.Guard != guard.Public && !isPermission, "Needs "+needs+".")
+	add(guard.CallersOf(o.Guard, accessOf(o)).NotActing, "Sessions that began by a link, or that act for the account, cannot use it.")
 	add(o.Effect.Logs == route.LogsItem, "Adds one item to the log.")
 	add(o.Effect.Logs == route.LogsEach, "Adds one item to the log for each item that changes.")
 	add(o.Effect.Logs == route.LogsSummary, "Adds one item to the log, with the number of changed items.")

@@ -91,8 +91,8 @@ func (s *Service) adminRoutes() []rest.Route {
 		Noun:        "admin",
 		Retry:       rest.RetryRefused,
 		EditExample: `{"username": "anna.k", "receive_copies": false}`,
-		Guard:       guard.Has(permission.UsersAdmins),
-		OwnGuard:    guard.HasOrSelf(permission.UsersAdmins, principal.Admin),
+		Guard:       guard.ForCredentials(guard.Has(permission.UsersAdmins)),
+		OwnGuard:    guard.ForCredentials(guard.HasOrSelf(permission.UsersAdmins, principal.Admin)),
 		Table:       "admin",
 		View:        "admin_view",
 		List: rest.ListOptions{

@@ -43,7 +43,7 @@ func (s *Service) permissionRoutes() []rest.Route {
 		rest.Mutation[editPermissions, Permissions]{
 			Method:  http.MethodPatch,
 			Path:    path,
-			Guard:   guard.Has(permission.UsersAdmins),
+			Guard:   guard.ForCredentials(guard.Has(permission.UsersAdmins)),
 			Name:    "updateAdminPermissions",
 			Summary: "Edit an admin's permissions",
 			Effect:  rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: path},

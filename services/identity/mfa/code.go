@@ -107,7 +107,7 @@ func (s *Service) codeRoutes() []rest.Route {
 		rest.Mutation[confirmRequest, ConfirmedKey]{
 			Method:  http.MethodPatch,
 			Path:    codePath,
-			Guard:   keyOrChallenge{},
+			Guard:   guard.ForCredentials(keyOrChallenge{}),
 			Name:    "confirmVerifyCode",
 			Summary: "Confirm a code, or complete a login",
 			Effect: rest.Effect{

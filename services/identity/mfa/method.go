@@ -28,7 +28,7 @@ func (s *Service) methodRoutes() []rest.Route {
 		Path:        "/auth/verify/method",
 		ID:          "method_id",
 		Noun:        "verify method",
-		Guard:       guard.Has(permission.SystemSettings),
+		Guard:       guard.ForCredentials(guard.Has(permission.SystemSettings)),
 		ReadGuard:   guard.EveryKey,
 		Without:     rest.Creating | rest.Deleting,
 		Table:       "verify_method",

@@ -62,7 +62,7 @@ func (s *Service) recoveryRoutes() []rest.Route {
 			rest.Mutation[rest.Item, rest.Message]{
 				Method:    http.MethodDelete,
 				Path:      fmt.Sprintf("/%[1]s/{%[1]s_id}/verify", route.owner),
-				Guard:     guard.Has(access.PermissionFor(route.owner)),
+				Guard:     guard.ForCredentials(guard.Has(access.PermissionFor(route.owner))),
 				Name:      route.name,
 				Summary:   fmt.Sprintf("Remove the second factors of %s who has lost them", route.noun),
 				Extension: true,

@@ -115,7 +115,7 @@ func (s *Service) providerRoutes() []rest.Route {
 		Path:        "/auth/provider",
 		ID:          "provider_id",
 		Noun:        "identity provider",
-		Guard:       allPermissions{},
+		Guard:       guard.ForCredentials(allPermissions{}),
 		ReadGuard:   guard.Has(permission.UsersAdmins),
 		Extensions:  rest.Listing | rest.Creating | rest.Viewing | rest.Editing | rest.Deleting,
 		Table:       "openid_provider",
