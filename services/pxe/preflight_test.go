@@ -136,36 +136,44 @@ func (b *bootSite) wantReasons(name, body string, want []string) {
 	}
 }
 
-// A machine with Secure Boot needs signed bootloaders, and a boot script that GRUB can do. Its files have that script.
+// A machine with Secure Boot needs signed bootloaders, TFTP, and a boot script that GRUB can run. Its files have that script.
 func TestPreflightOfSecureBoot(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
-	use := func(body string) {
-		b.Do("PATCH", path("/pxe/profile/%d", b.profile), map[string]any{
-			"boot_script": b.create("/pxe/boot-script", map[string]any{"name": fmt.Sprint("with ", len(body), " bytes"), "body": body})}).Want(200)
+	use := func(name, body string) {
+		id := b.create("/pxe/boot-script", map[string]any{"name": name, "body": body})
+		b.Do("PATCH", path("/pxe/profile/%d", b.profile), map[string]any{"boot_script": id}).Want(200)
 	}
-	use("#!ipxe\nkernel {{.URL.Files}}/linux {{.Host.Firmware}}\nsanboot --drive 0x80\n")
-	body := strings.Replace(b.machineBody(0, `, "password": "a long walk in the rain"`), `"host": {`, `"host": {"firmware": "uefi-secure", `, 1)
-	want := []string{"/host/firmware", "no_bootloader", "/host/firmware", "no_bootloader", "/profile", "secure_boot"}
+	use("a disk", "#!ipxe\nkernel {{.URL.Files}}/linux\nsanboot --drive 0x80\n")
+	body := b.machineBody(0, `, "password": "a long walk in the rain"`)
+	body = strings.Replace(body, `"host": {`, `"host": {"firmware": "uefi-secure", `, 1)
 	refused := b.Do("POST", "/pxe/install", body)
 	for _, says := range []string{"needs local/boot/shimx64.efi", "needs local/boot/grubx64.efi",
-		`does not work with Secure Boot: boot script `, `line 3: GRUB has nothing like \"sanboot --drive 0x80\"`} {
+		"does not work with Secure Boot: boot script ", " (a disk): line 3: only set, echo, kernel, initrd, and boot"} {
 		if !strings.Contains(refused.Text, says) {
 			t.Errorf("got %s, want %s in it", refused.Text, says)
 		}
 	}
-	b.wantReasons("an unsigned script", body, []string{want[4], want[5], want[0], want[1], want[2], want[3]})
-	use("#!ipxe\nkernel {{.URL.Files}}/linux {{.Host.Firmware}} {{.Host.SecureBoot}}\nboot\n")
+	b.wantReasons("a script for iPXE", body,
+		[]string{"/profile", "secure_boot", "/host/firmware", "no_bootloader", "/host/firmware", "no_bootloader"})
+	use("Linux", "#!ipxe\nkernel {{.URL.Files}}/linux {{.Host.Firmware}} {{.Host.SecureBoot}}\nboot\n")
 	for _, loader := range []string{siteagent.BootloaderShim, siteagent.BootloaderGRUB} {
 		b.agent.WriteFile(loader)
 	}
+	offer := *b.agent.DHCP.Load()
+	b.setDHCP(siteagent.DHCPHealth{Mode: siteagent.DHCPAuthoritative})
+	b.waitFor("both agents report no TFTP", "SELECT bool_and(dhcp->>'tftp' IS NULL) FROM site_agent")
+	b.wantReasons("no TFTP", body, []string{"/host/firmware", "no_bootloader", "/host/firmware", "no_bootloader"})
+	b.setDHCP(offer)
+	b.waitFor("both agents report TFTP", "SELECT bool_and(dhcp->>'tftp' = 'true') FROM site_agent")
 	rendering := testkit.Decode[install.Rendering](b.Do("POST", path("/pxe/profile/%d/render", b.profile), body).Want(200))
 	got := rendering.RenderFiles[0].Text
 	if len(rendering.Reasons) > 0 || !strings.HasPrefix(got, "linux '(tftp,") || !strings.HasSuffix(got, ")/linux' 'uefi' 'true'\nboot\n") {
 		t.Errorf("got %q with the reasons %v, want a script for GRUB", got, rendering.Reasons)
 	}
-	id := b.Do("POST", "/pxe/install", body).Want(200).ID()
-	b.waitFor("the agent has the machine", "SELECT granted FROM install WHERE id = $1", id)
+	if got := testkit.Decode[install.Install](b.Do("POST", "/pxe/install", body).Want(200)); got.Host.Firmware != "uefi-secure" {
+		t.Errorf("got the firmware %s, want uefi-secure", got.Host.Firmware)
+	}
 }
 
 // Every missing file is a reason of its own.

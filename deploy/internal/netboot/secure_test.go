@@ -1,8 +1,8 @@
 package netboot
 
 import (
-	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/ironplane/ironplane/pkg/testkit"
@@ -59,7 +59,7 @@ cat fat >> disk.raw
 // TestSecureBootOfRescueSystem signs in to the rescue system on a machine with Secure Boot, whose kernel says that it is on.
 func TestSecureBootOfRescueSystem(t *testing.T) {
 	t.Parallel()
-	requireTools(t, append(memoryTools, secureTools...)...)
+	requireTools(t, slices.Concat(memoryTools, secureTools)...)
 	requireFull(t)
 	o := newOperator(t)
 	o.addSignedLoaders()
@@ -72,8 +72,8 @@ func TestSecureBootOfRescueSystem(t *testing.T) {
 	m := o.newMachine(mac, script.SecureBoot, 1024)
 	m.on()
 	o.awaitInstall(path, "the rescue system runs", func(i *install.Install) bool { return i.Status == install.Installed })
-	if got := key.run("hostname; od -An -t u1 -j 4 /sys/firmware/efi/efivars/SecureBoot-*"); got != "web1\n   1\n" {
-		t.Errorf("got %q, want web1 with Secure Boot", got)
+	got := key.run("hostname; od -An -t u1 -j 4 /sys/firmware/efi/efivars/SecureBoot-*; cat /sys/kernel/security/lockdown")
+	if want := "web1\n   1\nnone [integrity] confidentiality\n"; got != want {
+		t.Errorf("got %q, want %q: Secure Boot, and a kernel that is locked down", got, want)
 	}
-	fmt.Fprint(t.Output(), key.run("cat /sys/kernel/security/lockdown"))
 }

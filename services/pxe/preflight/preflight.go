@@ -297,6 +297,18 @@ func (p *search) checkSecureBoot(needs templates.Needs) {
 	}
 }
 
+// bootloaders returns the files that the machine's firmware loads from the agent.
+func (p *search) bootloaders() []string {
+	switch host := &p.Templates.Host; {
+	case host.SecureBoot:
+		return []string{siteagent.BootloaderShim, siteagent.BootloaderGRUB}
+	case host.Firmware == "uefi":
+		return []string{siteagent.BootloaderUEFI, siteagent.LocalBootUEFI}
+	default:
+		return []string{siteagent.BootloaderBIOS}
+	}
+}
+
 // checkFiles asks the site's agents for the bootloaders and for the files of the boot script. It skips an agent that does not
 // answer, because the last report already says so. No agent can have a file whose path is invalid.
 func (p *search) checkFiles(ctx context.Context, files []string) error {
@@ -314,13 +326,7 @@ func (p *search) checkFiles(ctx context.Context, files []string) error {
 	for i := range p.agents {
 		a := &p.agents[i]
 		if a.Kind == site.DHCPServer && a.IsKnown && a.DHCP != nil && a.DHCP.Mode != "" {
-			bootloaders := map[string][]string{
-				"bios": {siteagent.BootloaderBIOS}, "uefi": {siteagent.BootloaderUEFI, siteagent.LocalBootUEFI},
-			}[p.Templates.Host.Firmware]
-			if p.Templates.Host.SecureBoot {
-				bootloaders = []string{siteagent.BootloaderShim, siteagent.BootloaderGRUB}
-			}
-			for _, path := range p.findMissing(asking, a, bootloaders) {
+			for _, path := range p.findMissing(asking, a, p.bootloaders()) {
 				p.add("/host/firmware", NoBootloader, "needs %s at the agent of %s: see docs/do/netboot.md", path, a)
 			}
 		}

@@ -86,8 +86,8 @@ func (f *RenderedFile) render(reveal bool, v script.Variables) {
 	}
 }
 
-// translate makes a boot script one for GRUB, if the machine's firmware loads only programs with signatures. It sets the error if that
-// cannot be done.
+// translate turns a boot script into one for GRUB if the machine's firmware loads only programs with signatures. It sets the error if
+// that is not possible.
 func (f *RenderedFile) translate(v script.Variables) {
 	if f.templateKind() != script.Boot || !v.Host.SecureBoot || f.Error != "" {
 		return

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -190,7 +191,7 @@ func TestSecureBoot(t *testing.T) {
 	m.Boot, m.Token, m.Reason, m.Files = siteagent.BootWait, "", "It's full.", siteagent.Files{}
 	r.putMachine(m)
 	r.switchOn(machine.Client{MAC: mac}, machineAddress)
-	wantFile("grub/grub.cfg", "") // without Secure Boot there is nothing
+	wantFile("grub/other.cfg", "")
 	m.Revision, m.SecureBoot = 2, true
 	r.putMachine(m)
 	wantFile("grub/grub.cfg", "source $prefix/machine.cfg")
@@ -200,15 +201,27 @@ func TestSecureBoot(t *testing.T) {
 	m.Revision, m.SecureBoot, m.Files.Boot = 3, true, "linux '(tftp,192.0.2.1)/linux'"
 	r.putMachine(m)
 	r.wantResponse("GET", "/i/boot", machineAddress, "", 200, "#!ipxe\necho Ironplane: this machine restarts")
+	m.Revision, m.SecureBoot = 4, false
+	r.putMachine(m)
+	wantFile("grub/machine.cfg", "reboot") // it has loaded GRUB, and its script is for iPXE now
+	m.Revision, m.SecureBoot = 5, true
+	r.putMachine(m)
 	wantFile("grub/machine.cfg", "linux '(tftp,192.0.2.1)/linux'")
 	wantFile("grub/machine.cfg", "reboot")
 	r.wantResponse("POST", "/i/"+token+"/done", machineAddress, "", 200, "noted")
 	wantFile("grub/machine.cfg", "chainloader ($root)/EFI/$loader.efi")
+	local, _ := r.agent.Machines().ReadGRUBFile("grub/machine.cfg", address)
+	loaders := regexp.MustCompile("for loader in .*; do").FindString(local)
+	if own := testkit.CodeBlock(t, "../../../../docs/do/netboot.md", "netboot bootloaders"); loaders == "" || !strings.Contains(own, loaders) {
+		t.Errorf("got the loaders %q, want those of the GRUB that docs/do/netboot.md builds", loaders)
+	}
 	r.wantReported(
 		"7 192.0.2.10 lease: the address 192.0.2.10",
 		"7 192.0.2.10 ask: a script that asks again: It's full.",
 		"7 192.0.2.10 refused: a script that restarts it: it has loaded iPXE, and its boot script is for another bootloader",
+		"7 192.0.2.10 refused: a script that restarts it: it has loaded GRUB, and its boot script is for another bootloader",
 		"7 192.0.2.10 boot: its boot script",
+		"7 192.0.2.10 refused: a script that restarts it: it already got its boot script in this boot",
 		"7 192.0.2.10 done: noted",
 		"7 192.0.2.10 local: a script that boots its disk",
 	)

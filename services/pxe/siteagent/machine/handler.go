@@ -109,7 +109,7 @@ func (m *Machines) getScript(b bootloader, from netip.Addr) (string, error) {
 	url := m.urlFor(from)
 	switch mach.bootAction() {
 	case siteagent.BootInstall:
-		if mach.Armed && b.hasSecureBoot != mach.SecureBoot { // it asked for a bootloader before its install was created
+		if mach.Armed && b.isSigned != mach.SecureBoot { // it asked for a bootloader before its install was created
 			return m.refuseBootScript(mach, from, "it has loaded "+b.name+", and its boot script is for another bootloader", b.restart), nil
 		}
 		return m.serveBootScript(b.restart, mach, from)
@@ -204,10 +204,7 @@ func (m *Machines) getBoot(r *http.Request, from netip.Addr) (string, error) {
 	if mach.bootAction() != siteagent.BootInstall {
 		return "", errNotFound()
 	}
-	if mach.SecureBoot {
-		return m.serveBootScript(grub.restart, mach, from)
-	}
-	return m.serveBootScript(iPXE.restart, mach, from)
+	return m.serveBootScript(mach.bootloader().restart, mach, from)
 }
 
 // serveFile returns a function that responds with one of a machine's files.

@@ -12,11 +12,11 @@ import (
 
 // bootloader has the scripts for machines that have loaded it.
 type bootloader struct {
-	name          string
-	hasSecureBoot bool
-	local         func(url string) string         // boots the disk
-	wait          func(url, reason string) string // has the machine ask again
-	restart       string                          // restarts a machine that must not get its boot script now
+	name     string
+	isSigned bool                            // firmware with Secure Boot loads it
+	local    func(url string) string         // boots the disk
+	wait     func(url, reason string) string // has the machine ask again
+	restart  string                          // restarts a machine that must not get its boot script now
 }
 
 var (
@@ -27,9 +27,9 @@ var (
 		restart: restartScript,
 	}
 	grub = bootloader{
-		name:          "GRUB",
-		hasSecureBoot: true,
-		local:         func(string) string { return localGRUB },
+		name:     "GRUB",
+		isSigned: true,
+		local:    func(string) string { return localGRUB },
 		wait: func(_, reason string) string {
 			return fmt.Sprintf("echo 'Ironplane: this machine waits. %s'\n", echoText(reason))
 		},
@@ -50,7 +50,8 @@ done
 `
 )
 
-// ReadGRUBFile returns a generated file for a machine that has loaded GRUB. ok is false if there is no such file for it.
+// ReadGRUBFile returns a generated file for a machine that has loaded GRUB. ok is false if there is no such file for it. A machine whose
+// present install is for iPXE gets scripts, too: it may have loaded GRUB before that install was created.
 func (m *Machines) ReadGRUBFile(name string, from netip.Addr) (text string, ok bool) {
 	if name != grubConfig && name != grubMachine {
 		return "", false
@@ -58,7 +59,7 @@ func (m *Machines) ReadGRUBFile(name string, from netip.Addr) (text string, ok b
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mach := m.byAddress[from]
-	if mach == nil || !mach.SecureBoot {
+	if mach == nil {
 		return "", false
 	}
 	if name == grubConfig {
@@ -71,9 +72,17 @@ func (m *Machines) ReadGRUBFile(name string, from netip.Addr) (text string, ok b
 	return text, err == nil
 }
 
+// bootloader returns what the machine's boot script is for.
+func (mach *machine) bootloader() bootloader {
+	if mach.SecureBoot {
+		return grub
+	}
+	return iPXE
+}
+
 // localGRUB boots a system on a disk whose loader has a signature. If there is none, the firmware goes on.
 const localGRUB = `echo 'Ironplane: this machine boots its disk'
-for loader in debian/shimx64 ubuntu/shimx64 almalinux/shimx64 rocky/shimx64 Microsoft/Boot/bootmgfw BOOT/BOOTX64; do
+for loader in debian/shimx64 debian/grubx64 ubuntu/shimx64 almalinux/shimx64 rocky/shimx64 Microsoft/Boot/bootmgfw BOOT/BOOTX64; do
   if search --no-floppy --file --set=root /EFI/$loader.efi; then
     chainloader ($root)/EFI/$loader.efi
     boot

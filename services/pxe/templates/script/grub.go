@@ -18,7 +18,8 @@ set mac="$a-$b-$c-$d-$e-$f"
 
 // ToGRUB translates a rendered boot script into a script for GRUB, which has a signature that firmware with Secure Boot accepts. iPXE
 // has none. It translates what a script needs that boots Linux: comments, set, echo, kernel, initrd and boot. GRUB checks the
-// signature of the kernel. It loads files by TFTP, from the file server with this base URL.
+// signature of the kernel. It loads files by TFTP, from the file server with this base URL. Errors name lines and no text of them,
+// because a line may have the install's token.
 func ToGRUB(bootScript, files string) (string, error) {
 	t := grubTranslator{files: files, variables: map[string]string{}, left: maxExpanded}
 	number := 0
@@ -54,10 +55,10 @@ func (t *grubTranslator) translate(line string) error {
 		return nil
 	}
 	if strings.ContainsFunc(strings.ReplaceAll(line, "\t", ""), unicode.IsControl) {
-		return errors.New("there is a control character")
+		return errors.New("control characters cannot be translated for GRUB")
 	}
 	if strings.Contains(line, "||") || strings.Contains(line, "&&") {
-		return errors.New("GRUB gets no scripts with || or &&")
+		return errors.New("|| and && cannot be translated for GRUB")
 	}
 	name, value, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	if command == "set" {
@@ -70,7 +71,7 @@ func (t *grubTranslator) translate(line string) error {
 	words := strings.Fields(text)
 	switch {
 	case t.boots:
-		return fmt.Errorf("there is %s after boot", command)
+		return errors.New("nothing can follow boot")
 	case command == "set":
 		t.variables[name] = text
 	case command == "echo":
@@ -80,7 +81,7 @@ func (t *grubTranslator) translate(line string) error {
 	case command == "initrd" && len(words) > 0:
 		path, err := t.path(words[0])
 		if err == nil && len(words) > 1 {
-			err = fmt.Errorf("GRUB gives files no names, as here %.100q", words[1])
+			err = errors.New("GRUB cannot give an initrd a name")
 		}
 		t.initrds = append(t.initrds, path)
 		return err
@@ -91,7 +92,7 @@ func (t *grubTranslator) translate(line string) error {
 		}
 		t.out.WriteString("boot\n")
 	default:
-		return fmt.Errorf("GRUB has nothing like %.100q", line)
+		return errors.New("only set, echo, kernel, initrd, and boot after a kernel can be translated for GRUB")
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (t *grubTranslator) kernel(words []string) error {
 		return err
 	}
 	if t.hasKernel {
-		return errors.New("there is a second kernel")
+		return errors.New("a second kernel cannot be loaded")
 	}
 	t.hasKernel = true
 	t.out.WriteString("linux " + path)
@@ -112,13 +113,15 @@ func (t *grubTranslator) kernel(words []string) error {
 			continue
 		}
 		if strings.ContainsAny(word, `'"\`) {
-			return fmt.Errorf("GRUB changes quotes and backslashes, as in the argument %.100q", word)
+			return errors.New("GRUB cannot pass quotes and backslashes on to the kernel")
 		}
 		t.out.WriteString(" " + quoteGRUB(word))
 	}
 	t.out.WriteString("\n")
 	return nil
 }
+
+var errNoSetting = errors.New("GRUB has no settings of iPXE, except for the MAC address: ${netX/mac:hexhyp}")
 
 // expand replaces the variables of a line.
 func (t *grubTranslator) expand(line string) (expanded string, err error) {
@@ -129,7 +132,7 @@ func (t *grubTranslator) expand(line string) (expanded string, err error) {
 			value, ok = macSetting, true
 		}
 		if !ok && err == nil {
-			err = fmt.Errorf("GRUB has no setting %.100q", name)
+			err = errNoSetting
 		}
 		if t.left -= len(value); t.left < 0 && err == nil {
 			err = fmt.Errorf("the variables have more than %d bytes", maxExpanded)
@@ -140,7 +143,7 @@ func (t *grubTranslator) expand(line string) (expanded string, err error) {
 		return value
 	})
 	if err == nil && strings.Contains(expanded, "${") {
-		err = fmt.Errorf("GRUB has no setting like the one in %.100q", line)
+		err = errNoSetting
 	}
 	return expanded, err
 }
@@ -153,7 +156,7 @@ func (t *grubTranslator) path(address string) (string, error) {
 	}
 	path, ok := strings.CutPrefix(address, t.files+"/")
 	if !ok || path == "" || strings.ContainsAny(server.Host, "[(),'") {
-		return "", fmt.Errorf("GRUB loads files from the file server %s only, and not %.200q", t.files, address)
+		return "", fmt.Errorf("GRUB loads files from the file server %s only", t.files)
 	}
 	return quoteGRUB("(tftp," + server.Hostname() + ")/" + path), nil
 }

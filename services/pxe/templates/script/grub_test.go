@@ -15,7 +15,7 @@ func TestToGRUB(t *testing.T) {
 set base http://files.example.net/site/debian
 set folder ${base}/dists
 echo It's Debian
-kernel ${folder}/linux initrd=initrd.gz auto=true BOOTIF=01-${netX/mac:hexhyp} url=http://10.1.0.1/i/token/preseed?a=1&b=2 ---  quiet
+kernel ${folder}/linux initrd=initrd.gz auto=true BOOTIF=01-${netX/mac:hexhyp} url=http://10.1.0.1/preseed?a=1&b=2 ---  quiet
 initrd ${folder}/initrd.gz
 initrd ${base}/firmware.cpio
 boot
@@ -23,7 +23,7 @@ boot
 	want := `regexp --set=1:a --set=2:b --set=3:c --set=4:d --set=5:e --set=6:f '(..):(..):(..):(..):(..):(..)' "$net_default_mac"
 set mac="$a-$b-$c-$d-$e-$f"
 echo 'It'\''s Debian'
-linux '(tftp,files.example.net)/debian/dists/linux' 'auto=true' 'BOOTIF=01-'"$mac"'' 'url=http://10.1.0.1/i/token/preseed?a=1&b=2' '---' 'quiet'
+linux '(tftp,files.example.net)/debian/dists/linux' 'auto=true' 'BOOTIF=01-'"$mac"'' 'url=http://10.1.0.1/preseed?a=1&b=2' '---' 'quiet'
 initrd '(tftp,files.example.net)/debian/dists/initrd.gz' '(tftp,files.example.net)/debian/firmware.cpio'
 boot
 `
@@ -39,21 +39,27 @@ boot
 	}
 }
 
-// A boot script that GRUB cannot do is refused, with the line.
+// A boot script that GRUB cannot run is refused. The error names the line, and nothing that is in it.
 func TestToGRUBRefuses(t *testing.T) {
 	const kernel = "#!ipxe\nkernel http://10.1.0.1/linux\n"
+	const (
+		elsewhere = "line 3: GRUB loads files from the file server http://10.1.0.1 only"
+		noSetting = "line 3: GRUB has no settings of iPXE, except for the MAC address: ${netX/mac:hexhyp}"
+		unknown   = "only set, echo, kernel, initrd, and boot after a kernel can be translated for GRUB"
+	)
 	for source, want := range map[string]string{
 		kernel:                            "line 2: the script ends without boot",
-		kernel + "sanboot --drive 0x80\n": `line 3: GRUB has nothing like "sanboot --drive 0x80"`,
-		kernel + "initrd --name BCD http://10.1.0.1/bcd\n":          `line 3: GRUB loads files from the file server http://10.1.0.1 only, and not "--name"`,
-		kernel + "initrd http://10.1.0.1/bcd BCD\n":                 `line 3: GRUB gives files no names, as here "BCD"`,
-		kernel + "initrd https://10.1.0.1/initrd\n":                 `line 3: GRUB loads files from the file server http://10.1.0.1 only, and not "https://10.1.0.1/initrd"`,
-		kernel + "kernel http://10.1.0.1/linux\n":                   "line 3: there is a second kernel",
-		kernel + "boot\nreboot\n":                                   "line 4: there is reboot after boot",
-		kernel + "boot || goto again\n":                             "line 3: GRUB gets no scripts with || or &&",
-		kernel + "echo ${serial}\n":                                 `line 3: GRUB has no setting "serial"`,
-		"kernel http://10.1.0.1/linux a=\"b\"\n":                    `line 1: GRUB changes quotes and backslashes, as in the argument "a=\"b\""`,
-		"boot\n":                                                    `line 1: GRUB has nothing like "boot"`,
+		kernel + "sanboot --drive 0x80\n": "line 3: " + unknown,
+		kernel + "initrd --name BCD http://10.1.0.1/bcd\n":          elsewhere,
+		kernel + "initrd https://10.1.0.1/initrd\n":                 elsewhere,
+		kernel + "initrd http://10.1.0.1/bcd BCD\n":                 "line 3: GRUB cannot give an initrd a name",
+		kernel + "kernel http://10.1.0.1/linux\n":                   "line 3: a second kernel cannot be loaded",
+		kernel + "boot\nreboot\n":                                   "line 4: nothing can follow boot",
+		kernel + "boot || goto again\n":                             "line 3: || and && cannot be translated for GRUB",
+		kernel + "echo ${serial}\n":                                 noSetting,
+		kernel + "echo \x07\n":                                      "line 3: control characters cannot be translated for GRUB",
+		"kernel http://10.1.0.1/linux a=\"b\"\n":                    "line 1: GRUB cannot pass quotes and backslashes on to the kernel",
+		"boot\n":                                                    "line 1: " + unknown,
 		"set a aaaaaaaa\n" + strings.Repeat("set a ${a}${a}\n", 40): "line 18: the variables have more than 1048576 bytes",
 	} {
 		if got, err := script.ToGRUB(source, "http://10.1.0.1"); err == nil || err.Error() != want {
@@ -62,7 +68,7 @@ func TestToGRUBRefuses(t *testing.T) {
 	}
 }
 
-// No boot script makes a script for GRUB that runs something other than what it says, or that has no end.
+// GRUB runs no command that the boot script does not have.
 func FuzzToGRUB(f *testing.F) {
 	f.Add("#!ipxe\nset a 'b\nkernel http://10.1.0.1/'$(x)`;reboot` ${a}\nboot\n")
 	f.Fuzz(func(t *testing.T, source string) {
