@@ -34,6 +34,7 @@ type EntityList struct {
 	ServerID     int64     `query:"server_id"`
 	// One of: available, assigned, reserved, quarantined.
 	Status string `query:"status"`
+	Via    int64  `query:"via"`
 	VLAN   int64  `query:"vlan"`
 }
 
@@ -91,7 +92,13 @@ func (s *EntityService) DeleteMany(ctx context.Context, ids []int64, options ...
 	return send(ctx, s.client, operation{"deleteIPEntity", "DELETE", "/entity/{entity_id}", once}.request(options, nil, ids), nil)
 }
 
-// Release takes an IP entity back from its client. It needs network.entities write.
+// Give gives an IP entity of a reseller to its sub client. It needs network.entities or a client write.
+func (s *EntityService) Give(ctx context.Context, id int64, body EntityGive, options ...CallOption) (*Entity, error) {
+	r, err := operation{"giveIPEntity", "POST", "/entity/{entity_id}/give", keyed}.request(options, nil, id).withBody(body)
+	return fetch[Entity](ctx, s.client, r, err)
+}
+
+// Release releases an IP entity from its client. It needs network.entities or a client write.
 func (s *EntityService) Release(ctx context.Context, id int64, options ...CallOption) (*Entity, error) {
 	return fetch[Entity](ctx, s.client, operation{"releaseIPEntity", "POST", "/entity/{entity_id}/release", keyed}.request(options, nil, id), nil)
 }
@@ -161,6 +168,18 @@ type EntityCreateV6 struct {
 	Gateway string `json:"gateway,omitzero"`
 	// The address itself: IPv6 has prefixes instead of ranges.
 	RangeEnd string `json:"range_end,omitzero"`
+}
+
+// EntityGive is the body of EntityService.Give.
+type EntityGive struct {
+	// The sub client that gets the entity.
+	Owner EntityGiveOwner `json:"owner"`
+}
+
+// EntityGiveOwner is the member owner of EntityGive.
+type EntityGiveOwner struct {
+	// A client's id.
+	ID int64 `json:"id"`
 }
 
 // EntityUpdate is the body of EntityService.Update. Members that are left out stay as they are.

@@ -221,6 +221,8 @@ type Owner struct {
 	Missing bool `json:"missing,omitzero"`
 	// The server that uses the entity.
 	Server *OwnerRef `json:"server,omitzero"`
+	// The reseller that gave the entity to the client, and gets it back at its release.
+	Via *OwnerRef `json:"via,omitzero"`
 }
 
 // OwnerRef is the member server of Owner.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 // changes, and asks the owner once about an item that it does not know yet.
 type Refs struct {
 	Owner string // the service that has the items
-	Type  string // the collection's path without the first slash: pxe/dhcp
+	Type  string // the collection's path without the first slash and without ids: pxe/dhcp, client/sub
 	DB    *pg.DB // of the service that refers to them
 	Peers mesh.Peers
 	// Clear removes all references to a deleted item. Until it commits, no new ones can be added.
@@ -212,7 +213,7 @@ func (r *Refs) reconcile(ctx context.Context, tx *pg.Tx, _ Restore) error {
 
 // apply stores the changed name of a referenced item. If the item was deleted, it clears the references.
 func (r *Refs) apply(ctx context.Context, tx *pg.Tx, action pg.Action, target pg.Target) error {
-	if target.Type != r.Type {
+	if !r.isOf(target) {
 		return nil
 	}
 	isDeleted := action == pg.Deleted
@@ -220,6 +221,16 @@ func (r *Refs) apply(ctx context.Context, tx *pg.Tx, action pg.Action, target pg
 		return err
 	}
 	return r.Clear(ctx, tx, target.ID, target.Name)
+}
+
+// isOf reports whether a target is an item of the collection. A collection below an item has that item's id in its path: client/4/sub.
+func (r *Refs) isOf(target pg.Target) bool {
+	parts := strings.Split(target.Type, "/")
+	parts = slices.DeleteFunc(parts, func(part string) bool {
+		_, err := strconv.ParseInt(part, 10, 64)
+		return err == nil
+	})
+	return strings.Join(parts, "/") == r.Type
 }
 
 func notFound(pointer string) error {

@@ -73,6 +73,9 @@ func (r Resource[V, B]) findParent() *schema.Member {
 	if r.Parent == nil {
 		panic("Parent is missing, and the path lies below an item of another resource")
 	}
+	if r.ReadScope != nil {
+		panic("ReadScope is set, and the path lies below an item of another resource")
+	}
 	name := parameters[len(parameters)-1][1]
 	for _, m := range schema.Describe(reflect.TypeFor[B]()).Leaves() {
 		if m.Path == name && m.Column != "" {

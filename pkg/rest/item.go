@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -62,15 +63,24 @@ func (r *Collection[V, B]) visibleTo(ctx context.Context, parent int64) (where [
 	return where
 }
 
-func (r *Collection[V, B]) listConditions(ctx context.Context, db *pg.DB, req inCollection) ([]pg.Condition, error) {
-	return r.visibleTo(ctx, req.Parent), r.checkParent(ctx, db, req.Parent, permission.Read)
+// readableTo does the same for a list with parameters, or for viewing the item with an id.
+func (r *Collection[V, B]) readableTo(ctx context.Context, db *pg.DB, parent int64, asked url.Values, id int64) ([]pg.Condition, error) {
+	if r.ReadScope != nil {
+		return r.ReadScope(ctx, asked, id)
+	}
+	return r.visibleTo(ctx, parent), r.checkParent(ctx, db, parent, permission.Read)
+}
+
+func (r *Collection[V, B]) listConditions(ctx context.Context, db *pg.DB, req listRequest[inCollection]) ([]pg.Condition, error) {
+	return r.readableTo(ctx, db, req.own.Parent, req.query.asked, 0)
 }
 
 func (r *Collection[V, B]) viewOne(ctx context.Context, db *pg.DB, req viewItem) (V, error) {
-	if err := r.checkParent(ctx, db, req.Parent, permission.Read); err != nil {
+	where, err := r.readableTo(ctx, db, req.Parent, nil, req.ID)
+	if err != nil {
 		return *new(V), err
 	}
-	return r.view.Get(ctx, db, req.ID, r.visibleTo(ctx, req.Parent)...)
+	return r.view.Get(ctx, db, req.ID, where...)
 }
 
 // viewIncluding returns an item with the parts that the request includes.

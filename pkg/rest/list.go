@@ -42,7 +42,7 @@ type List[Req, V any] struct {
 	Where func(context.Context, Req) ([]pg.Condition, error)
 
 	scoped bool
-	where  func(context.Context, *pg.DB, Req) ([]pg.Condition, error) // used instead of Where
+	where  func(context.Context, *pg.DB, listRequest[Req]) ([]pg.Condition, error) // used instead of Where
 	view   *listing.View[V]
 }
 
@@ -228,7 +228,7 @@ func (l List[Req, V]) statements() []route.Statement {
 func (l List[Req, V]) conditions(ctx context.Context, db *pg.DB, req listRequest[Req]) (where []pg.Condition, err error) {
 	switch {
 	case l.where != nil:
-		where, err = l.where(ctx, db, req.own)
+		where, err = l.where(ctx, db, req)
 	case l.Where != nil:
 		where, err = l.Where(ctx, req.own)
 	}

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
@@ -39,6 +40,9 @@ type Resource[V, B any] struct {
 	// Scope returns conditions for the items that the caller may see. All operations treat other items as missing. nil: all
 	// items.
 	Scope func(context.Context) []pg.Condition
+	// ReadScope replaces Scope for listing and viewing, if callers may see more than they may change. It gets the parameters of a
+	// list, or the id of the item to view. nil: it is Scope. A nested collection has none.
+	ReadScope func(ctx context.Context, asked url.Values, id int64) ([]pg.Condition, error)
 	// Parent checks access to the parent of a nested collection. It returns pgx.ErrNoRows if the caller may not see the parent.
 	// B has a member for the parent's id, with the tags path and db.
 	Parent func(ctx context.Context, q pg.Querier, id int64, a permission.Access) error

@@ -71,7 +71,9 @@ func TestContract(t *testing.T) {
 	if err := s.DB.QueryRow(t.Context(), "SELECT credentials FROM client WHERE id = $1", id).Scan(&want.Version); err != nil {
 		t.Fatal(err)
 	}
-	neighbours.ClientsContract(t, s.Handler(), s.Identity.Double, want)
+	above, reseller := s.createClient("eve@example.com")
+	link := s.Do("POST", reseller+"/sub", map[string]any{"client_id": id}).Want(200).ID()
+	neighbours.ClientsContract(t, s.Handler(), s.Identity.Double, want, above, link)
 	deleted, at := s.createClient("ann@example.com")
 	s.Do("DELETE", at, nil).Want(200)
 	if !s.Network.Closed("client", deleted) || !s.PXE.Closed("client", deleted) {

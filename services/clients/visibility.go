@@ -100,7 +100,7 @@ type reachQuery struct {
 func (s *Service) reachRoute() rest.Route {
 	return rest.Read[reachQuery, credentials.Reach]{
 		Path:  credentials.ReachPath,
-		Guard: guard.Peers("identity", "pxe", "system"),
+		Guard: guard.Peers("identity", "network", "pxe", "system"),
 		Do: func(ctx context.Context, req reachQuery) (found credentials.Reach, err error) {
 			err = s.db.QueryRow(ctx, `
 				SELECT EXISTS (SELECT FROM client_reach WHERE ancestor = $1 AND descendant = $2),

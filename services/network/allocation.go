@@ -87,13 +87,16 @@ func (s *Service) allocations() []rest.Route {
 		rest.Mutation[releaseRequest, IPEntity]{
 			Method:    http.MethodPost,
 			Path:      "/entity/{entity_id}/release",
-			Guard:     guard.Has(permission.NetworkEntities),
+			Guard:     guard.HasOrClient(permission.NetworkEntities),
 			Name:      "releaseIPEntity",
-			Summary:   "Take an IP entity back from its client",
+			Summary:   "Release an IP entity from its client",
 			Extension: true,
-			Effect:    rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: "/entity/{entity_id}"},
-			Do:        s.release,
+			Doc: "An IP entity that a reseller gave to its sub client returns to the reseller. Any other is quarantined. A client releases " +
+				"what it owns, and what it gave to sub clients.",
+			Effect: rest.Effect{Logs: rest.LogsItem, Retry: rest.RetrySafe, ViewPath: "/entity/{entity_id}"},
+			Do:     s.release,
 		},
+		s.giving(),
 	}
 }
 
@@ -347,16 +350,10 @@ func (a *allocation) findBlock(ctx context.Context, tx *pg.Tx, group int64, leng
 	return first, size, nil
 }
 
-// release ends an entity's assignment. It succeeds on an entity without an owner, so that the request can be repeated.
+// release ends an entity's assignment: a sub client's entity returns to the reseller that gave it. It succeeds on an entity without
+// an owner, so that the request can be repeated.
 func (s *Service) release(ctx context.Context, tx *pg.Tx, req releaseRequest) (IPEntity, error) {
-	var version int64
-	if err := tx.QueryRow(ctx, "SELECT version FROM ip_entity WHERE id = $1 FOR UPDATE", req.ID).Scan(&version); err != nil {
-		return IPEntity{}, err
-	}
-	if err := req.Match.Check(version); err != nil {
-		return IPEntity{}, err
-	}
-	before, err := entityView.Get(ctx, tx, req.ID)
+	before, err := lockAssigned(ctx, tx, req.ID, req.Match)
 	if err != nil {
 		return before, err
 	}
@@ -366,6 +363,9 @@ func (s *Service) release(ctx context.Context, tx *pg.Tx, req releaseRequest) (I
 	}
 	if err := s.deletionLeases.Acquire(ctx, tx, []int64{req.ID}); err != nil { // no install uses it, or starts to
 		return before, err
+	}
+	if before.Owner.Via != nil {
+		return s.pass(ctx, tx, before, "returned", returnSQL)
 	}
 	if err := s.endOwnership(ctx, tx, []int64{req.ID}); err != nil {
 		return before, fmt.Errorf("release IP entity %d: %w", req.ID, err)

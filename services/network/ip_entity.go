@@ -56,6 +56,7 @@ type Owner struct {
 	Name    *string   `json:"name,omitempty" db:"name"`
 	Missing bool      `json:"missing,omitempty" db:"missing" recorded:"false" ext:"true" doc:"true if the client does not exist: the entity was assigned before owners had to be clients"`
 	Server  *OwnerRef `json:"server,omitempty" db:"server_" doc:"the server that uses the entity"`
+	Via     *OwnerRef `json:"via,omitempty" db:"via_" ext:"true" doc:"the reseller that gave the entity to the client, and gets it back at its release"`
 }
 
 // String names the client, and the server if there is one.
@@ -67,6 +68,15 @@ func (o *Owner) String() string {
 	return text
 }
 
+// target returns the client as a target of a record.
+func (o *Owner) target() pg.Target {
+	client := pg.Target{Type: "client", Noun: "client", ID: o.ID}
+	if o.Name != nil {
+		client.Name = *o.Name
+	}
+	return client
+}
+
 // describe returns an id with its name, such as 4 (fra1-s4).
 func describe(id int64, name *string) string {
 	if name == nil {
@@ -75,7 +85,7 @@ func describe(id int64, name *string) string {
 	return fmt.Sprintf("%d (%s)", id, *name)
 }
 
-// OwnerRef names a server. Servers are not stored in this service: id and name are what the caller sent.
+// OwnerRef names a reseller, or a server. Servers are not stored in this service: id and name are what the caller sent.
 type OwnerRef struct {
 	ID   int64   `json:"id" db:"id"`
 	Name *string `json:"name,omitempty" db:"name"`
@@ -198,6 +208,7 @@ func (s *Service) ipEntities() []rest.Route {
 		OwnGuard:  guard.HasOrClient(permission.NetworkEntities),
 		ReadGuard: guard.HasOrClient(permission.NetworkEntities),
 		Scope:     scopeToClient,
+		ReadScope: s.readScope,
 		Table:     "ip_entity",
 		View:      "ip_entity_view",
 		Includes: map[string]func(context.Context, pg.Querier, *IPEntity) error{
@@ -219,6 +230,7 @@ func (s *Service) ipEntities() []rest.Route {
 				"owner_missing": "owner_missing",
 				"server_id":     "owner_server_id",
 				"status":        "status",
+				"via":           "owner_via_id",
 				"vlan":          "vlan",
 			},
 		},

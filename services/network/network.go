@@ -52,7 +52,7 @@ var Definition = service.Definition{
 			Routes:    s.Routes(),
 			Tasks:     s.Loops(d.Wakes),
 			Readers:   []string{"clients", "pxe"},
-			Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer()},
+			Consumers: []*events.Consumer{s.dhcpServers.Consumer(), s.clients.Consumer(), s.followLinks()},
 		}
 	},
 }
@@ -75,6 +75,7 @@ type Service struct {
 	box            *seal.Box
 	dhcpServers    *events.Refs
 	clients        *events.Refs
+	links          *events.Refs   // by which resellers reach sub clients
 	deletionLeases *events.Leases // of IP entities; also while an ownership ends
 	peers          mesh.Peers
 }
@@ -90,7 +91,15 @@ func New(db *pg.DB, box *seal.Box, peers mesh.Peers) *Service {
 		peers:          peers,
 	}
 	s.clients = &events.Refs{Owner: "clients", Type: "client", DB: db, Peers: peers, Clear: s.releaseClient, FindUsage: describeAssignments}
+	s.links = &events.Refs{Owner: "clients", Type: "client/sub", DB: db, Peers: peers, Clear: s.endGifts}
 	return s
+}
+
+// followLinks returns the consumer of the links that end.
+func (s *Service) followLinks() *events.Consumer {
+	c := s.links.Consumer()
+	c.Name = "links"
+	return c
 }
 
 // Routes returns all operations of the service, internal ones included.

@@ -83,7 +83,7 @@ func TestEntitiesOfAClient(t *testing.T) {
 	owner.Do("GET", path("/field/%d/value?target_id=%d", field, own), nil).Want(403)
 	for _, id := range []int64{own, others, 999999} {
 		at := path("/entity/%d", id)
-		for _, change := range []string{"DELETE " + at, "POST " + at + "/release", "DELETE " + at + ",1"} {
+		for _, change := range []string{"DELETE " + at, "DELETE " + at + ",1"} {
 			method, path, _ := strings.Cut(change, " ")
 			owner.Do(method, path, `{"nickname": "mine"}`).WantDetail(http.StatusForbidden, "The key lacks network.entities write.")
 		}
@@ -94,6 +94,11 @@ func TestEntitiesOfAClient(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(change, " ")
 		owner.Do(method, path, `{}`).Want(403)
+	}
+
+	for _, foreign := range []int64{others, free, stale, 999999} {
+		owner.Do("POST", path("/entity/%d/release", foreign), nil).Want(404)
+		owner.Do("POST", path("/entity/%d/give", foreign), path(`{"owner": {"id": %d}}`, ids["other"])).Want(404)
 	}
 
 	// It sees the present assignments.

@@ -43,13 +43,14 @@ func (b *ipEntityBody) checkByClient(ctx context.Context, id int64, before *ipEn
 	return nil
 }
 
-// describeAssignments says which entities are assigned to a client, which then cannot be deleted. It is empty if none are.
+// describeAssignments says which entities a client owns or gave to sub clients. It then cannot be deleted. It is empty if there are
+// none.
 func describeAssignments(ctx context.Context, q pg.Querier, client int64) (string, error) {
 	var count int
 	var names []string
 	err := q.QueryRow(ctx, `
-		SELECT count(*), ARRAY(SELECT 'IP entity ' || id || ' (' || name || ')' FROM ip_entity_of_owner WHERE owner_id = $1 AND NOT owner_missing ORDER BY id LIMIT $2)
-		FROM ip_assignment WHERE owner_id = $1 AND NOT owner_missing`, client, maxNamed).Scan(&count, &names)
+		WITH held AS (SELECT id, name FROM ip_entity_of_owner WHERE (owner_id = $1 OR owner_via_id = $1) AND NOT owner_missing)
+		SELECT count(*), ARRAY(SELECT 'IP entity ' || id || ' (' || name || ')' FROM held ORDER BY id LIMIT $2) FROM held`, client, maxNamed).Scan(&count, &names)
 	if err != nil || count == 0 {
 		return "", err
 	}
@@ -59,13 +60,19 @@ func describeAssignments(ctx context.Context, q pg.Querier, client int64) (strin
 // releaseClient handles a deleted client: it ends the client's ownership of IP entities, and deletes its field values. The
 // client had entities only if one of the two services was restored from a backup.
 func (s *Service) releaseClient(ctx context.Context, tx *pg.Tx, client int64, _ string) error {
-	ids, err := lockIDs(
-		ctx,
-		tx,
-		"SELECT id FROM ip_entity WHERE id IN (SELECT entity_id FROM ip_assignment WHERE owner_id = $1 AND NOT owner_missing) "+
-			"ORDER BY id FOR UPDATE",
-		client,
-	)
+	if err := s.releaseAll(ctx, tx, "(owner_id = $1 OR via_id = $1) AND NOT owner_missing", client); err != nil {
+		return fmt.Errorf("release the IP entities of client %d: %w", client, err)
+	}
+	if _, err := tx.Exec(ctx, deleteFieldValues, client); err != nil {
+		return fmt.Errorf("delete the field values of client %d: %w", client, err)
+	}
+	return nil
+}
+
+// releaseAll ends the ownership of the entities whose rows of ip_assignment meet a condition, and records it.
+func (s *Service) releaseAll(ctx context.Context, tx *pg.Tx, condition string, id int64) error {
+	ids, err := lockIDs(ctx, tx, "SELECT id FROM ip_entity WHERE id IN (SELECT entity_id FROM ip_assignment WHERE "+condition+
+		") ORDER BY id FOR UPDATE", id)
 	if err != nil {
 		return err
 	}
@@ -74,7 +81,7 @@ func (s *Service) releaseClient(ctx context.Context, tx *pg.Tx, client int64, _ 
 		err = s.endOwnership(ctx, tx, ids)
 	}
 	if err != nil {
-		return fmt.Errorf("release the IP entities of client %d: %w", client, err)
+		return err
 	}
 	after, err := entityView.GetMany(ctx, tx, ids)
 	if err != nil {
@@ -82,9 +89,6 @@ func (s *Service) releaseClient(ctx context.Context, tx *pg.Tx, client int64, _ 
 	}
 	for i := range after {
 		tx.Record(pg.Record{Kind: "entity", Action: "released", Targets: []pg.Target{after[i].target()}, Before: before[i], After: after[i]})
-	}
-	if _, err := tx.Exec(ctx, deleteFieldValues, client); err != nil {
-		return fmt.Errorf("delete the field values of client %d: %w", client, err)
 	}
 	return nil
 }

@@ -202,10 +202,7 @@ func (s *Service) endOwnership(ctx context.Context, tx *pg.Tx, ids []int64) erro
 	if err := endHold(ctx, tx, ids, settings.Quarantine.In(s.Settings.Values())); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE ip_entity SET nickname = NULL, version = version + 1 WHERE id = ANY ($1)", ids); err != nil {
-		return err
-	}
-	return field.ClearReleased(ctx, tx, ids)
+	return forgetOwners(ctx, tx, ids)
 }
 
 // maxFreed is the number of quarantines that one transaction ends.

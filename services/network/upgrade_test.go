@@ -84,7 +84,7 @@ func TestAssignmentsAfterUpgrade(t *testing.T) {
 	}
 	before := data("")
 	testkit.Must(t, host.Migrate(t.Context(), network.Definition, opened, slog.New(slog.DiscardHandler)))
-	if after := data(" - 'status' - 'note' - 'available_at'"); after != before {
+	if after := data(" - 'status' - 'note' - 'available_at' - 'owner_via_id' - 'owner_via_name'"); after != before {
 		t.Errorf("got the data\n%s\nafter the upgrade, want\n%s", after, before)
 	}
 

@@ -24,6 +24,7 @@ const (
 // beyond are the exceptions, each with the reason why a smaller one would be worse. A function stands as FILE:NAME.
 var beyond = map[string]string{
 	"gateway":              "the way of one request from its head to its answer; limits and the proxy are packages of their own",
+	"pkg/rest":             "a resource from its declaration to its records: lists, changes and CSV share scope, locks and responses",
 	"services/clients":     "who reaches, changes and suspends which account: accounts, links and suspensions share statements and locks",
 	"services/pxe/install": "an install from its request to its end: those who see, begin, retry and report it share its states",
 	"services/network":     "who has which address: entities, allocation, removal and search share statements and locks",

@@ -88,7 +88,7 @@ func TestEverySecondCall(t *testing.T) {
 // inOrder calls do with the operations in this order: creating, editing, deleting (children before parents), and those on
 // many items.
 func (w *logWalk) inOrder(do func([]rest.Operation)) {
-	var edits, releases, deletes, creating, many []rest.Operation
+	var edits, releases, gifts, deletes, creating, many []rest.Operation
 	for _, o := range w.operations {
 		switch {
 		case o.Effect.Logs == "": // it changes nothing
@@ -99,6 +99,8 @@ func (w *logWalk) inOrder(do func([]rest.Operation)) {
 			deletes = append(deletes, o)
 		case strings.HasSuffix(o.Path, "/release"):
 			releases = append(releases, o)
+		case strings.HasSuffix(o.Path, "/give"):
+			gifts = append(gifts, o)
 		case creates(o):
 			creating = append(creating, o)
 		default:
@@ -110,7 +112,11 @@ func (w *logWalk) inOrder(do func([]rest.Operation)) {
 	do(edits)
 	w.c.Do("POST", w.item("/pxe/install/{install_id}/cancel"), nil).Want(200) // one that has not ended is not deleted, and keeps its entity
 	do(releases)
-	w.c.Do("PATCH", w.item("/entity/{entity_id}"), `{"status": "available"}`).Want(200) // a quarantined one is not deleted
+	entity := w.item("/entity/{entity_id}")
+	w.c.Do("PATCH", entity, map[string]any{"owner": map[string]any{"id": json.Number(w.ids["/client"])}}).Want(200) // it has the sub client
+	do(gifts)
+	w.c.Do("PATCH", entity, `{"owner": null}`).Want(200)
+	w.c.Do("PATCH", entity, `{"status": "available"}`).Want(200) // a quarantined one is not deleted
 	do(deletes)
 	w.ids["/group"] = fmt.Sprint(w.c.Do("POST", "/group", `{"name": "another"}`).Want(200).ID())
 	w.ids["/pxe/file"] = fmt.Sprint(

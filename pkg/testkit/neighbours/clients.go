@@ -19,11 +19,14 @@ type Clients struct {
 	refs     *items
 	accounts map[int64]credentials.Account
 	reaches  map[string]credentials.Reach // by both ids
+	links    *items
+	lastLink int64
 }
 
 func newClients(t testing.TB, o options) *Clients {
 	c := &Clients{Double: newDouble(t, "clients", o), accounts: map[int64]credentials.Account{}, reaches: map[string]credentials.Reach{}}
 	c.refs = c.handleRefs("client", "client", "identity", "network", "pxe")
+	c.links = c.handleRefs("client/sub", "sub link", "network")
 	c.handle(credentials.Path, []string{"identity"}, func(r *http.Request) any {
 		for _, m := range c.receive() {
 			c.apply(m)
@@ -36,7 +39,7 @@ func newClients(t testing.TB, o options) *Clients {
 		}
 		return credentials.Account{}
 	})
-	c.handle(credentials.ReachPath, []string{"identity", "pxe", "system"}, func(r *http.Request) any {
+	c.handle(credentials.ReachPath, []string{"identity", "network", "pxe", "system"}, func(r *http.Request) any {
 		return c.reaches[r.FormValue("above")+" "+r.FormValue("client")]
 	})
 	c.handleClose("integration", "system")
@@ -72,6 +75,26 @@ func (c *Clients) SetReach(above, client int64, reach credentials.Reach) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reaches[decimal(above)+" "+decimal(client)] = reach
+}
+
+// SetSub links a client to another one, which becomes its sub client. Readers of its changes are notified.
+func (c *Clients) SetSub(above, client int64) (link int64) {
+	c.t.Helper()
+	c.mu.Lock()
+	c.lastLink++
+	link = c.lastLink
+	c.mu.Unlock()
+	c.links.below("client", above).set(link, c.accounts[client].Name, nil, nil, map[string]any{"id": link})
+	c.SetReach(above, client, credentials.Reach{Whole: true, Link: link})
+	return link
+}
+
+// EndSub deletes the link from a client to its sub client. Readers of its changes are notified.
+func (c *Clients) EndSub(above, client int64) {
+	c.t.Helper()
+	link := c.reaches[decimal(above)+" "+decimal(client)].Link
+	c.SetReach(above, client, credentials.Reach{})
+	c.links.below("client", above).remove(link, map[string]any{"id": link})
 }
 
 // Delete deletes a client. Readers of its changes are notified.
@@ -117,9 +140,9 @@ func (c *Clients) apply(m events.Message) {
 	c.accounts[a.ID] = a
 }
 
-// ClientsContract tests the internal routes of a clients service that has this account and sends no messages. identity is the
-// double that sends messages to it.
-func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has credentials.Account) {
+// ClientsContract tests the internal routes of a clients service that has this account and sends no messages. It is a sub client of
+// above by a link. identity is the double that sends messages to it.
+func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has credentials.Account, above, link int64) {
 	t.Helper()
 	a := asker{t, "clients", handler}
 	own := credentials.Path + "?id=" + decimal(has.ID)
@@ -132,12 +155,18 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
 	a.wantRefused("identity", "/internal/email/1")
 	wantAnswer(a, "identity", credentials.ReachPath+"?above="+decimal(has.ID)+"&client="+decimal(none), credentials.Reach{})
-	a.wantRefused("network", credentials.ReachPath+"?above=1&client=2")
+	a.wantRefused("clients", credentials.ReachPath+"?above=1&client=2")
 	for _, reader := range []string{"identity", "network", "pxe"} {
 		a.wantRef(reader, "client", has.ID, has.Name)
 		a.wantNoRef(reader, "client", none)
 		a.wantChange(reader, "client", pg.Created, "client", has.ID)
 	}
+
+	reach := credentials.ReachPath + "?above=" + decimal(above) + "&client=" + decimal(has.ID)
+	wantAnswer(a, "network", reach, credentials.Reach{Whole: true, Link: link})
+	a.wantRef("network", "client/sub", link, has.Name)
+	a.wantNoRef("network", "client/sub", none)
+	a.wantChange("network", "client.sub", pg.Created, "client/"+decimal(above)+"/sub", link)
 
 	a.wantChange("system", "client", pg.Created, "client", has.ID)
 	a.wantUnused("system", "integration", none)

@@ -342,12 +342,19 @@ type item struct {
 type items struct {
 	d          *Double
 	kind, noun string
+	targetType string
 	all        map[int64]item
+}
+
+// below returns the items of a collection below an item: of the type client/4/sub, if the kind is client/sub.
+func (i items) below(kind string, parent int64) *items {
+	i.targetType = strings.Replace(i.kind, kind, kind+"/"+decimal(parent), 1)
+	return &i
 }
 
 // handleRefs serves requests about items of a kind.
 func (d *Double) handleRefs(kind, noun string, readers ...string) *items {
-	i := &items{d, kind, noun, map[int64]item{}}
+	i := &items{d, kind, noun, kind, map[int64]item{}}
 	d.handle("/internal/ref/"+kind+"/{id}", readers, func(r *http.Request) any { return i.all[id(r)] })
 	return i
 }
@@ -368,7 +375,7 @@ func (i *items) set(id int64, name string, detail, before, after any) {
 }
 
 func (i *items) target(id int64, is item) pg.Target {
-	return pg.Target{Type: i.kind, Noun: i.noun, ID: id, Name: is.Name, Version: is.Version}
+	return pg.Target{Type: i.targetType, Noun: i.noun, ID: id, Name: is.Name, Version: is.Version}
 }
 
 // remove deletes an item. The double's readers are notified.

@@ -21,7 +21,7 @@ func TestContracts(t *testing.T) {
 		}
 		all.Clients.Set(ben)
 		all.Clients.tested = all.Identity
-		ClientsContract(t, all.Clients, all.Identity.Double, ben)
+		ClientsContract(t, all.Clients, all.Identity.Double, ben, 4, all.Clients.SetSub(4, 5))
 		all.Clients.Set(credentials.Account{ID: 6, Name: "Ann Miller", Email: "ann@example.com"})
 		all.Clients.Delete(6)
 		a := asker{t, "clients", all.Clients}

@@ -249,7 +249,10 @@ CREATE TABLE ip_assignment (
 	owner_missing boolean NOT NULL DEFAULT false,
 	note text,
 	available_at timestamp with time zone,
+	via_id bigint,
+	via_link bigint,
 	CONSTRAINT ip_assignment_pkey PRIMARY KEY (entity_id),
+	CONSTRAINT ip_assignment_given CHECK (num_nonnulls(via_id, via_link) = 0 OR num_nonnulls(owner_id, via_id, via_link) = 3 AND via_id <> owner_id AND NOT owner_missing),
 	CONSTRAINT ip_assignment_status CHECK (CASE WHEN owner_id IS NOT NULL THEN note IS NULL AND available_at IS NULL ELSE num_nonnulls(owner_name, server_id, server_name) = 0 AND NOT owner_missing AND num_nonnulls(note, available_at) <= 1 END),
 	CONSTRAINT ip_assignment_of_entity FOREIGN KEY (group_id, entity_id) REFERENCES ip_entity(group_id, id) ON UPDATE CASCADE ON DELETE CASCADE
 );
@@ -258,6 +261,8 @@ CREATE INDEX ip_assignment_by_owner ON ip_assignment (owner_id, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_name ON ip_assignment (owner_id, entity_name, entity_id);
 CREATE INDEX ip_assignment_by_owner_and_vlan ON ip_assignment (owner_id, vlan, entity_id) WHERE vlan IS NOT NULL;
 CREATE INDEX ip_assignment_by_server ON ip_assignment (server_id) WHERE server_id IS NOT NULL;
+CREATE INDEX ip_assignment_by_via ON ip_assignment (via_id, entity_id) WHERE via_id IS NOT NULL;
+CREATE INDEX ip_assignment_by_via_link ON ip_assignment (via_link) WHERE via_link IS NOT NULL;
 CREATE INDEX ip_assignment_missing ON ip_assignment (entity_id) WHERE owner_missing;
 CREATE INDEX ip_assignment_pieces ON ip_assignment USING gin (pieces(search)) WHERE search IS NOT NULL;
 CREATE INDEX ip_assignment_quarantined ON ip_assignment (group_id, available_at, entity_id) WHERE available_at IS NOT NULL;
@@ -266,6 +271,7 @@ CREATE INDEX ip_assignment_reserved_by_group ON ip_assignment (group_id, entity_
 CREATE INDEX ip_assignment_reserved_by_name ON ip_assignment (entity_name, entity_id) WHERE owner_id IS NULL AND available_at IS NULL;
 CREATE INDEX ip_assignment_search ON ip_assignment USING gin (search gin_trgm_ops) WHERE search IS NOT NULL;
 CREATE TRIGGER ip_assignment_claimed BEFORE UPDATE OF owner_id ON ip_assignment FOR EACH ROW WHEN (old.owner_id IS NULL AND new.owner_id IS NOT NULL) EXECUTE FUNCTION ip_assignment_claimed(); -- schema/functions/ip_assignment_claimed.sql
+CREATE TRIGGER ip_assignment_given BEFORE UPDATE OF owner_id ON ip_assignment FOR EACH ROW WHEN (old.via_id IS NOT NULL AND old.owner_id IS DISTINCT FROM new.owner_id) EXECUTE FUNCTION ip_assignment_given(); -- schema/functions/ip_assignment_given.sql
 CREATE TRIGGER ip_assignment_kept BEFORE DELETE ON ip_assignment FOR EACH ROW WHEN (old.owner_id IS NULL AND (old.available_at IS NULL OR old.available_at > now())) EXECUTE FUNCTION ip_assignment_kept(); -- schema/functions/ip_assignment_kept.sql
 CREATE TRIGGER ip_assignment_of_entity BEFORE INSERT ON ip_assignment FOR EACH ROW EXECUTE FUNCTION ip_assignment_of_entity(); -- schema/functions/ip_assignment_of_entity.sql
 CREATE TRIGGER ip_free_assigned AFTER INSERT ON ip_assignment REFERENCING NEW TABLE AS assigned FOR EACH STATEMENT EXECUTE FUNCTION ip_free_assigned(); -- schema/functions/ip_free_assigned.sql
@@ -513,6 +519,7 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	v6_scope bigint
 --	owner_missing boolean
 --	status text
+--	owner_via_id bigint
 
 -- VIEW ip_entity_held: schema/views/ip_entity_held.sql
 --	id bigint
@@ -537,6 +544,7 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	owner_missing boolean
 --	released_until timestamp with time zone
 --	status text
+--	owner_via_id bigint
 
 -- VIEW ip_entity_of_owner: schema/views/ip_entity_of_owner.sql
 --	id bigint
@@ -560,6 +568,7 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	owner_missing boolean
 --	status text
 --	first_address inet
+--	owner_via_id bigint
 
 -- VIEW ip_entity_view: schema/views/ip_entity_view.sql
 --	id bigint
@@ -604,6 +613,8 @@ CREATE TRIGGER ip_owner_renamed AFTER UPDATE ON ref FOR EACH ROW WHEN (new.type 
 --	status text
 --	note text
 --	available_at timestamp with time zone
+--	owner_via_id bigint
+--	owner_via_name text
 
 -- VIEW ip_free_chunked: schema/views/ip_free_chunked.sql
 --	group_id bigint

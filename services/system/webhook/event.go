@@ -94,6 +94,7 @@ var actions = []string{
 	"replayed",
 	"restored",
 	"retried",
+	"returned",
 	"sent",
 	"skipped",
 	"suspended",

@@ -13,10 +13,12 @@ SELECT e.id, e.version, e.name, e.nickname, e.billing_id, e.vlan, e.full_ip, e.s
 	CASE WHEN a.owner_id IS NOT NULL THEN a.owner_missing END AS owner_missing,
 	CASE WHEN a.entity_id IS NULL THEN 'available' WHEN a.owner_id IS NOT NULL THEN 'assigned' WHEN a.available_at IS NULL THEN 'reserved'
 		WHEN a.available_at > now() THEN 'quarantined' ELSE 'available' END AS status,
-	a.note, CASE WHEN a.available_at > now() THEN a.available_at END AS available_at
+	a.note, CASE WHEN a.available_at > now() THEN a.available_at END AS available_at,
+	a.via_id AS owner_via_id, via.name AS owner_via_name
 FROM ip_entity e
 LEFT JOIN ip_group g ON g.id = e.group_id -- LEFT lets the planner leave out what is not asked for
 LEFT JOIN ip_assignment a ON a.entity_id = e.id
+LEFT JOIN ref via ON via.type = 'client' AND via.id = a.via_id
 CROSS JOIN LATERAL (SELECT
 	host(e.v4_first) || coalesce('/' || e.v4_bits, '') AS address,
 	host(e.v4_router) AS gateway,
