@@ -127,6 +127,7 @@ func (s *Service) Routes() []rest.Route {
 		s.reachRoute(),
 		s.integrations.LeaseRoute(),
 		s.addressRoute(),
+		s.suspendedRoute(),
 		events.RefRoute(s.db, "client/sub", "sub_link_view", "NULL::jsonb", "network"),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
 	)

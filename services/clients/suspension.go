@@ -2,6 +2,7 @@ package clients
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -161,6 +162,30 @@ func (s *Service) changeSuspension(ctx context.Context, tx *pg.Tx, id int64, by 
 
 // maxAffectedTargets is how many of the clients that a suspension affects its record names.
 const maxAffectedTargets = 100
+
+// suspendedQuery names clients.
+type suspendedQuery struct {
+	Clients string `query:"clients" max:"12000"` // ids as a JSON array
+}
+
+// suspendedRoute returns the route by which pxe asks which of some clients are suspended, or below one that is.
+func (s *Service) suspendedRoute() rest.Route {
+	return rest.Read[suspendedQuery, []int64]{
+		Path:  "/internal/suspended",
+		Guard: guard.Peers("pxe"),
+		Do: func(ctx context.Context, req suspendedQuery) ([]int64, error) {
+			var clients []int64
+			if err := json.Unmarshal([]byte(req.Clients), &clients); err != nil {
+				return nil, fmt.Errorf("parse the clients' ids: %w", err)
+			}
+			rows, err := s.db.Query(ctx, "SELECT id FROM client_view WHERE id = ANY ($1) AND suspended ORDER BY id", clients)
+			if err != nil {
+				return nil, fmt.Errorf("read which clients are suspended: %w", err)
+			}
+			return pgx.AppendRows([]int64{}, rows, pgx.RowTo[int64])
+		},
+	}
+}
 
 // suspension is a client's suspension, as records show it.
 type suspension struct {

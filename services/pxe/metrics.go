@@ -36,7 +36,7 @@ UNION ALL SELECT 'ironplane_installs', ARRAY[s], (SELECT count(*) FROM install
 		WHERE status = s AND created_at > now() - interval '7 days' AND finished_at > now() - interval '1 day')
 	FROM unnest(ARRAY['installed', 'failed', 'cancelled']) s
 UNION ALL SELECT 'ironplane_installs_oldest_waiting_seconds', '{}', coalesce(extract(epoch FROM now() - min(stage_at)), 0)
-	FROM install WHERE status = 'waiting'`
+	FROM install WHERE status = 'waiting' AND NOT held`
 
 // metrics returns the metrics of sites and installs. They are read with one query.
 func metrics(db pg.Querier) []prometheus.Collector {
@@ -68,7 +68,7 @@ func metrics(db pg.Querier) []prometheus.Collector {
 			Name: "ironplane_installs", Help: "Installs by status. Finished ones count for a day.", Labels: []string{"status"},
 		},
 		service.GaugeDesc{
-			Name: "ironplane_installs_oldest_waiting_seconds", Help: "How long the oldest waiting install has been waiting; 0 if none is.",
+			Name: "ironplane_installs_oldest_waiting_seconds", Help: "How long the oldest waiting install has been waiting, apart from held ones; 0 if there is none.",
 		},
 	)}
 }

@@ -171,6 +171,8 @@ func (s *Service) Parts(wakes *wake.Bus) service.Parts {
 			{Name: "settings-sync", Run: s.settings.Follow},
 			{Name: "agent-health", Run: s.agents.Poll},
 			service.OnWake(wakes.Listen(Name, wake.Changes), minTaskInterval, "install-grants", s.installs.GrantAll),
+			service.OnWake(wakes.Listen(Name, wake.Changes), minTaskInterval, "new-install-holds", s.installs.HoldSuspended),
+			service.OnWake(wakes.Listen("clients", wake.Changes), minTaskInterval, "install-holds", s.installs.HoldSuspended),
 			service.OnWake(wakes.Listen(settings.ServiceName, settings.Changed), minTaskInterval, "install-expiry", s.installs.Expire),
 			service.OnWake(wakes.Listen(Name, wake.Changes), minTaskInterval, "profile-mails", s.profiles.AttachMails),
 		},

@@ -3,6 +3,7 @@ package neighbours
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,6 +45,13 @@ func newClients(t testing.TB, o options) *Clients {
 	})
 	c.handleClose("integration", "system")
 	c.handle("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
+	c.handle("/internal/suspended", []string{"pxe"}, func(r *http.Request) any {
+		var clients []int64
+		if err := json.Unmarshal([]byte(r.FormValue("clients")), &clients); err != nil {
+			t.Errorf("clients is asked about %q: %v", r.FormValue("clients"), err)
+		}
+		return slices.DeleteFunc(clients, func(id int64) bool { return !c.accounts[id].Disabled })
+	})
 	return c
 }
 
@@ -154,6 +162,9 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(has.ID), has.Email)
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
 	a.wantRefused("identity", "/internal/email/1")
+	suspended := "/internal/suspended?clients=[" + decimal(has.ID) + "]"
+	wantAnswer(a, "pxe", suspended, []int64{})
+	a.wantRefused("network", suspended)
 	wantAnswer(a, "identity", credentials.ReachPath+"?above="+decimal(has.ID)+"&client="+decimal(none), credentials.Reach{})
 	a.wantRefused("clients", credentials.ReachPath+"?above=1&client=2")
 	for _, reader := range []string{"identity", "network", "pxe"} {

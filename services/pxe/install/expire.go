@@ -21,7 +21,7 @@ const expireBatchSize = 100
 // on, so the time is up only once the agent's reports were read after it.
 const expiredSQL = `SELECT i.id, i.status, i.stage_at, i.why, coalesce(q.what, ''), coalesce(q.got, ''), q.at FROM (
 		SELECT i.id, i.status, i.stage_at, CASE
-			WHEN i.status = 'waiting' AND i.granted AND d.heard_at > i.stage_at + make_interval(mins => w.minutes) THEN format('The machine did not request a boot script within %s minutes.', w.minutes)
+			WHEN i.status = 'waiting' AND i.granted AND NOT i.held AND d.heard_at > i.stage_at + make_interval(mins => w.minutes) THEN format('The machine did not request a boot script within %s minutes.', w.minutes)
 			WHEN i.status = 'booting' AND d.heard_at > i.stage_at + make_interval(mins => $2::integer) THEN format('The installer did not report within %s minutes after the machine got its boot script.', $2::integer)
 			WHEN i.status <> 'waiting' AND d.heard_at > i.started_at + make_interval(mins => p.time_until_marked_failed) THEN format('The install did not finish within the %s minutes that its profile allows.', p.time_until_marked_failed)
 			WHEN i.status = 'installing' AND p.time_until_marked_failed IS NULL AND d.heard_at > i.stage_at + make_interval(mins => $3::integer) THEN format('The install did not finish within %s minutes after the installer''s first report.', $3::integer)

@@ -179,7 +179,7 @@ func (s *Installs) renderMachine(ctx context.Context, m pushedMachine) (state si
 	var at struct{ machines, files, email string }
 	var password, token []byte
 	var ready, leaving bool
-	err = s.DB.QueryRow(ctx, `SELECT i.granted AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), i.leaving, `+agentURLSQL("d")+`, coalesce(`+agentURLSQL("f")+`, `+agentURLSQL("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
+	err = s.DB.QueryRow(ctx, `SELECT i.granted AND NOT i.held AND (i.file_server_id IS NULL OR f.seen_at IS NOT NULL), i.leaving, `+agentURLSQL("d")+`, coalesce(`+agentURLSQL("f")+`, `+agentURLSQL("d")+`), coalesce(i.client_email, ''), i.password, i.token FROM install i
 		JOIN site_agent d ON d.kind = 'pxe/dhcp' AND d.id = i.dhcp_server_id LEFT JOIN site_agent f ON f.kind = 'pxe/file' AND f.id = i.file_server_id
 		WHERE i.id = $1 AND i.revision = $2`, m.ID, m.Revision).
 		Scan(&ready, &leaving, &at.machines, &at.files, &at.email, &password, &token)

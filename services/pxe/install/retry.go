@@ -174,7 +174,7 @@ func (s *Installs) restart(ctx context.Context, tx *pg.Tx, req retryRequest, pas
 		return i, fmt.Errorf("read install %d: %w", id, err)
 	}
 	_, err = tx.Exec(ctx, `WITH revision AS (SELECT nextval('install_revision') AS next)
-		UPDATE install SET status = 'waiting', version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, forced = $5, address_left = false,
+		UPDATE install SET status = 'waiting', held = false, version = version + 1, attempt = attempt + 1, revision = next, first_revision = next, granted = file_server_id IS NULL, leaving = false, client_email = $4, forced = $5, address_left = false,
 			asked_at = NULL, stage_at = now(), started_at = NULL, finished_at = NULL, step = NULL, progress = 0, error = NULL, password = $2, token = $3 FROM revision WHERE install.id = $1`,
 		id, s.Box.Seal(sealColumn("password", id), password), s.Box.Seal(sealColumn("token", id), token), req.email, req.passed)
 	if err != nil {

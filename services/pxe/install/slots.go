@@ -27,8 +27,8 @@ const isMachineOn = "seen_at > now() - interval '5 minutes'"
 const slotTTL = 2 * time.Minute
 
 // grant assigns each file server's free slots: first to installs that have begun, then to those whose machines are
-// asking, then to the others. Among the others, installs that have a slot keep it. A slot is revoked by raising the
-// install's revision.
+// asking, then to the others, and last to those that are held. Among the others, installs that have a slot keep it. A slot
+// is revoked by raising the install's revision.
 //
 // The machine may have received its boot script just before the revocation. So a revoked slot is reused only after the
 // agent has acknowledged the revocation and then sent its reports. An install without a file server needs no slot.
@@ -40,7 +40,7 @@ func grant(ctx context.Context, tx *pg.Tx, fileServers []int64) error {
 				EXISTS (SELECT FROM site_agent a WHERE a.kind = 'pxe/dhcp' AND a.id = i.dhcp_server_id AND a.machines_url <> ''
 					AND a.seen_at > i.stage_at - $2::interval) AS may_know,
 				row_number() OVER (PARTITION BY f.id
-					ORDER BY status = 'waiting', CASE WHEN `+isMachineOn+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS rank
+					ORDER BY status = 'waiting', held, CASE WHEN `+isMachineOn+` THEN asked_at END NULLS LAST, granted DESC, i.id) AS rank
 			FROM install i JOIN file_server f ON f.id = i.file_server_id WHERE `+reference.InstallUnfinished+` AND f.id = ANY ($1)),
 		fitting AS (
 			SELECT *, rank <= slots AS fits, slots - count(*) FILTER (WHERE has) OVER (PARTITION BY file_server) AS free FROM ordered),

@@ -181,6 +181,7 @@ CREATE TABLE install (
 	forced text[] NOT NULL DEFAULT '{}'[],
 	by_client boolean NOT NULL DEFAULT false,
 	owner_left boolean NOT NULL DEFAULT false,
+	held boolean NOT NULL DEFAULT false,
 	CONSTRAINT install_pkey PRIMARY KEY (id),
 	CONSTRAINT install_status_check CHECK (status = ANY (ARRAY['waiting', 'booting', 'installing', 'installed', 'failed', 'cancelled'])),
 	CONSTRAINT install__client FOREIGN KEY (client_type, client_id) REFERENCES ref(type, id),

@@ -3,6 +3,7 @@ SELECT i.id, i.version, i.host_hostname AS name, i.status, i.step, i.progress, i
 	CASE WHEN i.status IN ('cancelled', 'failed') AND i.revision > d.pushed
 			THEN format('The agent of DHCP server %s (%s) does not know of this yet. Until then the machine may start its installer.', i.dhcp_server_id, i.dhcp_server_name)
 		WHEN i.status <> 'waiting' THEN NULL
+		WHEN i.held THEN format('Client %s (%s) is suspended. The install waits until that is lifted.', i.client_id, c.name)
 		WHEN NOT i.granted THEN format('File server %s (%s) is full: it serves at most %s at a time.', f.id, f.name, f.install_max_concurrent)
 			|| coalesce((SELECT format(' Waiting installs whose agent cannot be reached hold %s of the slots until they are cancelled.', count(*)) FROM install o JOIN site_agent s ON s.kind = 'pxe/dhcp' AND s.id = o.dhcp_server_id
 				WHERE o.file_server_id = f.id AND o.granted AND o.status = 'waiting' AND s.error IS NOT NULL HAVING count(*) > 0), '')
