@@ -191,7 +191,7 @@ services: ## write pkg/catalog, and add missing services to the files of compose
 	go run ./deploy/services .
 
 .PHONY: openapi
-openapi: ## write docs/reference: openapi.json, errors.md, policy.md, variables.md, email-variables.md and pxe-variables.md
+openapi: ## write docs/reference: openapi.json, errors.md, log.md, policy.md, variables.md, email-variables.md and pxe-variables.md
 	go run ./deploy/document docs/reference
 
 .PHONY: schema

@@ -78,7 +78,7 @@ func TestRestore(t *testing.T) {
 
 	output := s.runBlock("containers restore", "SERVICES=network")
 	if !strings.Contains(output, "network is reconciled") || strings.Contains(output, "pxe is reconciled") ||
-		!strings.Contains(output, "IP group lost created.") {
+		!strings.Contains(output, "IP group lost was created.") {
 		t.Errorf("got %s, want network alone reconciled, and the creation of the lost group named", output)
 	}
 	if s.count("/group?name=kept") != 1 || s.count("/group?name=lost") != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/services/pxe/templates/script"
+	"github.com/ironplane/ironplane/services/system/audit"
 	"github.com/ironplane/ironplane/services/system/mail"
 )
 
@@ -44,6 +45,9 @@ func write(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.RenderReference()), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "log.md"), []byte(audit.Reference()), 0o644); err != nil {
 		return err
 	}
 	page, err := variables(".")

@@ -68,7 +68,8 @@ func metrics(db pg.Querier) []prometheus.Collector {
 			Name: "ironplane_installs", Help: "Installs by status. Finished ones count for a day.", Labels: []string{"status"},
 		},
 		service.GaugeDesc{
-			Name: "ironplane_installs_oldest_waiting_seconds", Help: "How long the oldest waiting install has been waiting, apart from held ones; 0 if there is none.",
+			Name: "ironplane_installs_oldest_waiting_seconds",
+			Help: "How long the oldest waiting install that is not held has been waiting; 0 if none is.",
 		},
 	)}
 }

@@ -89,7 +89,7 @@ func TestJobs(t *testing.T) {
 	got := testkit.Await(t, "the log has the retry", func() []item {
 		return testkit.Decode[[]item](c.Do("GET", "/log?type=system.job.retried", nil).Want(200))
 	}, func(items []item) bool { return len(items) == 1 })
-	if want := "Job " + job + " retried."; got[0].Desc != want || got[0].User.URL != "/admin/1" || got[0].Targets[0].URL != at {
+	if want := "Job " + job + " was retried."; got[0].Desc != want || got[0].User.URL != "/admin/1" || got[0].Targets[0].URL != at {
 		t.Errorf("got the log items %+v, want %q about %s by /admin/1", got, want, at)
 	}
 

@@ -88,7 +88,7 @@ func TestLogItem(t *testing.T) {
 	)
 	first := s.Do("GET", "/log/1", nil).Want(200)
 	got := testkit.Decode[logItemView](first)
-	if got.Desc != "IP group site 3 edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" ||
+	if got.Desc != "IP group site 3 was edited." || got.Data.Description != got.Desc || got.IP != "192.0.2.7" || got.User.Name != "anna" ||
 		got.User.URL != "/admin/2" ||
 		got.Targets[0].Singular != "IP group" ||
 		got.Targets[0].URL != "/group/3" ||
@@ -108,17 +108,17 @@ func TestLogItem(t *testing.T) {
 	if !reflect.DeepEqual(got.Data.Changes, want) {
 		t.Errorf("got changes %v, want %v", got.Data.Changes, want)
 	}
-	if message := "IP group site 3 edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], is " +
-		"[2,1]; new.deep is x; old was true."; got.Data.Message != message {
+	if message := "IP group site 3 was edited by anna from 192.0.2.7: billing_id was A, is B; entities.count was 1, is 2; list was [1,2], " +
+		"is [2,1]; new.deep is x; old was true."; got.Data.Message != message {
 		t.Errorf("got %s, want %s", got.Data.Message, message)
 	}
 	for id, want := range map[int]string{
-		2: `DHCP server fra1 created. map[http.api_key:map[after:[secret]] http.port:map[after:80]]`,
-		3: `DHCP server fra1 edited. map[http.api_key:map[after:[secret] before:[secret]]]`,
-		4: `Permission of admin anna edited. map[]`,
-		5: `IP entity 192.0.2.1 and 1 more allocated. map[count:map[after:2]]`,
-		6: `POST /group refused. map[detail:map[after:The key lacks network.groups write.] method:map[after:POST] route:map[after:/group]]`,
-		7: `Log cut. map[]`,
+		2: `DHCP server fra1 was created. map[http.api_key:map[after:[secret]] http.port:map[after:80]]`,
+		3: `DHCP server fra1 was edited. map[http.api_key:map[after:[secret] before:[secret]]]`,
+		4: `The permissions of admin anna were edited. map[]`,
+		5: `IP entity 192.0.2.1 and 1 more were allocated. map[count:map[after:2]]`,
+		6: `POST /group was refused. map[detail:map[after:The key lacks network.groups write.] method:map[after:POST] route:map[after:/group]]`,
+		7: `Old items of the log were deleted. map[]`,
 	} {
 		item := testkit.Decode[logItemView](s.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
 		if got := fmt.Sprint(item.Desc, " ", item.Data.Changes); got != want {
@@ -205,7 +205,7 @@ func TestLogFilters(t *testing.T) {
 			url.Values{"target_type": {"group"}, "user": {"/admin/2"}, "since": at(10)},
 			func(i int, late bool) bool { return i%2 == 0 && i >= 10 && !late },
 		},
-		{url.Values{"target_type": {"group"}, "q": {"SITE 2 edit"}}, func(i int, _ bool) bool { return i%4 == 1 }},
+		{url.Values{"target_type": {"group"}, "q": {"SITE 2 was delet"}}, func(i int, _ bool) bool { return i%4 == 1 }},
 		{url.Values{"target_type": {"nothing"}, "q": {"site"}}, func(int, bool) bool { return false }},
 		{url.Values{"since": at(10)}, func(i int, late bool) bool { return i >= 10 && !late }},
 		{url.Values{"since": {strconv.FormatInt(begin.Add(10*time.Minute).Unix(), 10)}}, func(i int, late bool) bool { return i >= 10 && !late }},
@@ -218,7 +218,7 @@ func TestLogFilters(t *testing.T) {
 		{url.Values{"user": {"/admin/2"}, "type": {"group.deleted"}}, func(int, bool) bool { return false }},
 		{url.Values{"target_type": {"group"}, "target_id": {"1"}, "user": {"/admin/2"}, "type": {"group.edited"}, "until": at(12)},
 			func(i int, late bool) bool { return i%4 == 0 && (i < 12 || late) }},
-		{url.Values{"q": {"SITE 2 edit"}}, func(i int, _ bool) bool { return i%4 == 1 }},
+		{url.Values{"q": {"SITE 2 was delet"}}, func(i int, _ bool) bool { return i%4 == 1 }},
 		{url.Values{"q": {"nna"}}, func(i int, _ bool) bool { return i%2 == 0 }},
 		{url.Values{"q": {"192.0.2.7"}}, func(int, bool) bool { return true }},
 		{url.Values{"q": {"bern"}}, func(_ int, late bool) bool { return late }}, // a second target

@@ -120,13 +120,19 @@ func maskLogItem(ctx context.Context, subject int64, item *LogItem) (showsChange
 	if !isOwn {
 		item.IP = ""
 	}
-	all, asked := len(item.Targets), principal.Owner{Type: principal.Client, ID: subject}.URL()
-	item.Targets = slices.DeleteFunc(item.Targets, func(t audit.Target) bool {
+	asked := principal.Owner{Type: principal.Client, ID: subject}.URL()
+	isHidden := func(t audit.Target) bool {
 		return t.URL != own && t.URL != asked && !strings.HasPrefix(t.URL, own+"/") && !(isOwn && strings.HasPrefix(t.URL, "/client/")) &&
 			!slices.ContainsFunc(ownTargets, func(kind string) bool { return strings.HasPrefix(t.URL, "/"+kind+"/") })
-	})
-	if len(item.Targets) < all {
-		item.Desc = audit.DescribeTargets(item.Type, item.Targets)
+	}
+	shown := slices.Clone(item.Targets)
+	for i := range shown {
+		if isHidden(shown[i]) {
+			shown[i] = audit.Target{}
+		}
+	}
+	if item.Targets = slices.DeleteFunc(item.Targets, isHidden); len(item.Targets) < len(shown) {
+		item.Desc = audit.DescribeTargets(item.Type, shown)
 	}
 	return isOwn && !strings.HasPrefix(item.Type, "pxe.") // an install's changes name profiles and servers
 }

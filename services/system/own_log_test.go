@@ -115,12 +115,12 @@ func TestClientLog(t *testing.T) {
 		}
 	}
 	for id, want := range map[int]string{
-		1: "192.0.2.7 [Pan El] Client Pan El edited. true",
-		2: " [Pan El] Client Pan El edited. false",
-		3: " [Pan El] Client Pan El suspended. false",
-		5: " [Pan El] Client Pan El edited. false",
-		7: "192.0.2.7 [web Pan El] Install web and 1 more created. false",
-		8: "192.0.2.7 [Secret Tenant] Client Secret Tenant created. true",
+		1: "192.0.2.7 [Pan El] Client Pan El was edited. true",
+		2: " [Pan El] Client Pan El was edited. false",
+		3: " [Pan El] Client Pan El was suspended. false",
+		5: " [Pan El] Client Pan El was edited. false",
+		7: "192.0.2.7 [web Pan El] Install web for client Pan El was created. false",
+		8: "192.0.2.7 [Secret Tenant] Client Secret Tenant was created. true",
 	} {
 		item := testkit.Decode[logItemView](own.Do("GET", fmt.Sprint("/log/", id), nil).Want(200))
 		names := []string{}
@@ -161,10 +161,10 @@ func TestResellerLog(t *testing.T) {
 	)
 	reseller := s.asReseller(5, 6)
 	for query, want := range map[string]string{
-		"?sort=id&target_type=client&target_id=6": "1  [Sub] Client Sub edited.; 2  [Sub] Client Sub suspended.; " +
-			"3 192.0.2.7 [Sub] Client Sub suspended.; ",
+		"?sort=id&target_type=client&target_id=6": "1  [Sub] Client Sub was edited.; 2  [Sub] Client Sub was suspended.; " +
+			"3 192.0.2.7 [Sub] Client Sub was suspended.; ",
 		"?sort=id&target_type=client&target_id=7": "",
-		"?sort=id": "3 192.0.2.7 [Sub] Client Sub suspended.; 6  [Reseller] Client Reseller edited.; ",
+		"?sort=id": "3 192.0.2.7 [Sub] Client Sub was suspended.; 6  [Reseller] Client Reseller was edited.; ",
 	} {
 		got := ""
 		for _, item := range testkit.Decode[[]logItemView](reseller.Do("GET", "/log"+query, nil).Want(200)) {

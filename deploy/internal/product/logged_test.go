@@ -17,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/system"
+	"github.com/ironplane/ironplane/services/system/audit"
 )
 
 // TestEveryChangeIsLogged sends each operation that changes something, and checks that the log has what the operation declares.
@@ -46,6 +47,11 @@ func (w *logWalk) deliver(p *product.Product) {
 		}
 		for _, of := range found {
 			types[of] = true
+		}
+	}
+	for eventType := range types {
+		if !audit.HasSentence(eventType) {
+			w.t.Errorf("got the type %s, want it among the sentences of the log", eventType)
 		}
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(types)), 100) {

@@ -209,7 +209,7 @@ func TestRestoredWithChangesInFlight(t *testing.T) {
 	i.makeGroup("after", 0)
 	producttest.AwaitLog(t, i.product)
 	for _, name := range []string{"before", "in flight", "lost", "after"} {
-		if n := i.count(system.Name, "log WHERE description = 'IP group "+name+" created.'"); n != 1 {
+		if n := i.count(system.Name, "log WHERE description = 'IP group "+name+" was created.'"); n != 1 {
 			t.Errorf("%s: got %d log items, want 1", name, n)
 		}
 	}

@@ -218,7 +218,7 @@ func TestRestoredSchema(t *testing.T) {
 	}
 	output := i.reconcile()
 	for _, want := range []string{
-		"network is reconciled: it has its changes up to 1,", "Lost changes that the log has: 5", "IP group lost 4 created.",
+		"network is reconciled: it has its changes up to 1,", "Lost changes that the log has: 5", "IP group lost 4 was created.",
 	} {
 		if !strings.Contains(output, want) {
 			t.Errorf("got %s, want %q in it", output, want)
@@ -235,7 +235,7 @@ func TestRestoredSchema(t *testing.T) {
 	if n := i.count(network.Name, "ip_group WHERE name IN ('before', 'after')"); n != 2 || i.count(network.Name, "ip_group") != 2 {
 		t.Errorf("got %d groups called before and after, want these 2 alone", n)
 	}
-	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
+	if n := i.count(system.Name, "log WHERE description = 'IP group after was created.'"); n != 1 {
 		t.Errorf("got %d log items of the group after, want 1", n)
 	}
 	if err := product.Reconcile(t.Context(), i.urls, product.ReconcileConfig{}, &strings.Builder{}); err == nil {
@@ -319,7 +319,7 @@ func TestRestoredLog(t *testing.T) {
 	i.restart()
 	producttest.AwaitLog(t, i.product)
 	i.verify()
-	if n := i.count(system.Name, "log WHERE description = 'IP group after created.'"); n != 1 {
+	if n := i.count(system.Name, "log WHERE description = 'IP group after was created.'"); n != 1 {
 		t.Errorf("got %d log items of the group after, want 1", n)
 	}
 }

@@ -14,34 +14,9 @@ import (
 // Describe returns a sentence that says what a change did.
 func Describe(e *events.Event, changed Changes) string {
 	if e.Type == "request.refused" {
-		return fmt.Sprintf("%s %s refused.", formatValue(changed["method"].After), formatValue(changed["route"].After))
+		return fmt.Sprintf("%s %s was refused.", formatValue(changed["method"].After), formatValue(changed["route"].After))
 	}
-	text := describeTargets(e.Kind, string(e.Action), NewTargets(e.Targets))
-	if e.Part != "" {
-		text = e.Part + " of " + text
-	}
-	return capitalize(text)
-}
-
-// DescribeTargets returns a sentence about a change of this type that names only these targets.
-func DescribeTargets(eventType string, targets Targets) string {
-	kind, action := eventType, ""
-	if i := strings.LastIndex(eventType, "."); i >= 0 {
-		kind, action = eventType[:i], eventType[i+1:]
-	}
-	return capitalize(describeTargets(kind, action, targets))
-}
-
-// describeTargets names the first target, or the kind if there is none, and counts the others.
-func describeTargets(kind, action string, targets Targets) string {
-	subject := strings.ReplaceAll(kind, ".", " ")
-	if len(targets) > 0 {
-		subject = strings.TrimSpace(targets[0].Singular + " " + targets[0].Name)
-		if more := len(targets) - 1; more > 0 {
-			subject += fmt.Sprintf(" and %d more", more)
-		}
-	}
-	return subject + " " + action + "."
+	return DescribeTargets(e.Type, NewTargets(e.Targets))
 }
 
 // targetNoun returns the noun that the target's service uses for it. Older versions of services sent none, so then it is
@@ -94,11 +69,4 @@ func formatValue(value json.RawMessage) string {
 		return text
 	}
 	return string(value)
-}
-
-func capitalize(text string) string {
-	if text == "" {
-		return text
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
 }

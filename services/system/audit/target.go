@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 )
@@ -13,6 +14,9 @@ type Target struct {
 	Singular string `json:"singular" doc:"The kind of item, such as IP group."`
 	URL      string `json:"url"`
 }
+
+// String returns the target as a sentence names it, such as IP group Berlin.
+func (t Target) String() string { return strings.TrimSpace(t.Singular + " " + t.Name) }
 
 // Targets are the targets of a log item. The database stores them as the change named them.
 type Targets []Target

@@ -66,45 +66,6 @@ func forEachTopic(use func(kind string, needed []permission.Permission)) {
 	}
 }
 
-// actions are the possible last words of a type.
-var actions = []string{
-	"allocated",
-	"asked",
-	"began",
-	"booted",
-	"cancelled",
-	"confirmed",
-	"created",
-	"cut",
-	"deleted",
-	"edited",
-	"emailed",
-	"ended",
-	"failed",
-	"freed",
-	"given",
-	"installed",
-	"issued",
-	"queued",
-	"refreshed",
-	"refused",
-	"released",
-	"removed",
-	"renewed",
-	"replayed",
-	"restored",
-	"retried",
-	"returned",
-	"sent",
-	"skipped",
-	"suspended",
-	"synced",
-	"tested",
-	"unsuspended",
-	"used",
-	"verified",
-}
-
 // Kinds returns the kinds of changes that events can be about, in order.
 func Kinds() (all []string) {
 	forEachTopic(func(kind string, _ []permission.Permission) { all = append(all, kind) })

@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
+	"github.com/ironplane/ironplane/services/system/audit"
 )
 
 // Webhook is a URL to which events are delivered.
@@ -100,13 +101,13 @@ func (b *WebhookBody) Resolve(invalid *problem.Fields) {
 			)
 			continue
 		}
-		if action := pattern[strings.LastIndex(pattern, ".")+1:]; action != "*" && !slices.Contains(actions, action) {
+		if action := pattern[strings.LastIndex(pattern, ".")+1:]; action != "*" && !slices.Contains(audit.Actions(), action) {
 			invalid.Add(
 				"/types",
 				"invalid",
 				"must not have %s, which matches no events: types end in * or in one of %s",
 				pattern,
-				strings.Join(actions, ", "),
+				strings.Join(audit.Actions(), ", "),
 			)
 		}
 	}
