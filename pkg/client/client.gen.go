@@ -176,6 +176,8 @@ type ClientCreate struct {
 	Email string `json:"email"`
 	// The first name.
 	First string `json:"first"`
+	// The language of mails to the client, such as de or pt-BR.
+	Language string `json:"language,omitzero"`
 	// The last name.
 	Last string `json:"last"`
 	// A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no
@@ -225,6 +227,8 @@ type ClientUpdate struct {
 	Email Opt[string] `json:"email,omitzero"`
 	// The first name.
 	First Opt[string] `json:"first,omitzero"`
+	// The language of mails to the client, such as de or pt-BR.
+	Language Opt[string] `json:"language,omitzero"`
 	// The last name.
 	Last Opt[string] `json:"last,omitzero"`
 	// A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no
@@ -275,6 +279,8 @@ type ListedClient struct {
 	First string `json:"first"`
 	// The integration that the client belongs to.
 	Integration *Ref `json:"integration,omitzero"`
+	// The language of mails to the client, if there are templates in it.
+	Language string `json:"language,omitzero"`
 	// The last name.
 	Last string `json:"last"`
 	// The number of servers that the client's IP entities are assigned to. It is up to date within a second.
@@ -342,6 +348,8 @@ type ViewedClient struct {
 	First string `json:"first"`
 	// The integration that the client belongs to.
 	Integration *Ref `json:"integration,omitzero"`
+	// The language of mails to the client, if there are templates in it.
+	Language string `json:"language,omitzero"`
 	// The last name.
 	Last string `json:"last"`
 	// The number of servers that the client's IP entities are assigned to. It is up to date within a second.

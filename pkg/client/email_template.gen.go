@@ -82,7 +82,7 @@ func (s *EmailTemplateService) DeleteMany(ctx context.Context, ids []int64, opti
 	return send(ctx, s.client, operation{"deleteEmailTemplate", "DELETE", "/email/template/{template_id}", once}.request(options, nil, ids), nil)
 }
 
-// Preview previews an email template with sample data. It needs system.emails write.
+// Preview previews an email template. It needs system.emails write.
 func (s *EmailTemplateService) Preview(ctx context.Context, id int64, body EmailTemplatePreview, options ...CallOption) (*RenderedEmail, error) {
 	r, err := operation{"previewEmailTemplate", "POST", "/email/template/{template_id}/preview", same}.request(options, nil, id).withBody(body)
 	return fetch[RenderedEmail](ctx, s.client, r, err)
@@ -123,8 +123,12 @@ type EmailTemplateCreate struct {
 type EmailTemplatePreview struct {
 	// The plain text part to preview. Default: the stored one.
 	Body string `json:"body,omitzero"`
+	// The id of the client to write to. Needs users.clients read. Default: sample data.
+	Client int64 `json:"client,omitzero"`
 	// The HTML part to preview. Default: the stored one.
 	HTML string `json:"html,omitzero"`
+	// The id of the install to write about, for the type install-finished. Needs pxe.installs read. Default: sample data.
+	Install int64 `json:"install,omitzero"`
 	// The subject to preview. Default: the stored one.
 	Subject string `json:"subject,omitzero"`
 }

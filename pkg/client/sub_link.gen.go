@@ -117,6 +117,8 @@ type SubLinkUpdate struct {
 	Email Opt[string] `json:"email,omitzero"`
 	// The first name.
 	First Opt[string] `json:"first,omitzero"`
+	// The language of mails to the client, such as de or pt-BR.
+	Language Opt[string] `json:"language,omitzero"`
 	// The last name.
 	Last Opt[string] `json:"last,omitzero"`
 	// A password that is hard to guess, with at least as many characters as the setting security.password_length (12). Empty: no

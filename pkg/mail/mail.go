@@ -144,6 +144,8 @@ type To struct {
 		First string `example:"Ben" doc:"a client's first name"`
 		Last  string `example:"Miller" doc:"a client's last name"`
 		Email string `example:"ben@example.com" doc:"the email address"`
+
+		Language string `json:",omitempty" example:"de" doc:"the language of a client, or empty"`
 	}
 }
 
@@ -167,7 +169,19 @@ var Kinds = []Content{
 }
 
 // ForClient is the kind of the templates that operators create to write to clients. It has no built-in template.
-type ForClient struct{}
+type ForClient struct {
+	Addresses []string `example:"192.0.2.10" doc:"the IP entities of the client, at most 100"`
+	Servers   []string `example:"fra1-s4" doc:"the names of the servers that use them"`
+}
+
+// ClientAddressesPath is the network service's internal path of a client's IP entities (?client=), as ForClient. RecipientPath is the
+// clients service's path of a client as a recipient, as To, and InstallPath the pxe service's path of an install as ClientInstalled. The
+// id of the client or install follows them.
+const (
+	ClientAddressesPath = "/internal/client-addresses"
+	RecipientPath       = "/internal/mail-recipient"
+	InstallPath         = "/internal/install-mail"
+)
 
 // ClientAccountCreated has the link by which a new client chooses a password.
 type ClientAccountCreated struct {
@@ -232,10 +246,13 @@ type FailedSecondFactor struct {
 // InstallFinished tells a client that an install has succeeded or failed.
 type InstallFinished struct {
 	Hostname string `example:"web1.example.com" doc:"the machine's hostname"`
-	Address  string `example:"192.0.2.10" doc:"the machine's IP address"`
+	Address  string `example:"192.0.2.10" doc:"the machine's IP address: the IPv4 address, if it has one"`
 	Profile  string `example:"Debian 13" doc:"the name of the profile"`
 	Status   string `example:"failed" doc:"installed or failed"`
 	Error    string `example:"The installer reported that the disk is full." doc:"why the install failed, or empty"`
+
+	Addresses []string `example:"2001:db8::10" doc:"all IP addresses of the machine"`
+	User      string   `example:"root" doc:"the user to sign in as: root, or Administrator on Windows"`
 }
 
 // Kind returns the name of the content's type, which templates refer to.

@@ -75,9 +75,9 @@ func (s *Service) insertClient(ctx context.Context, tx *pg.Tx, b *clientBody) (i
 	return id, err
 }
 
-// checkClientEdit returns an error where a client edits what it may not. Of its own account a client writes the name. It writes
-// address and password, too, if it has just signed in or sends the current password. Of an account that it has created, it
-// writes the name, and the address until the account is claimed.
+// checkClientEdit returns an error where a client edits what it may not. Of its own account a client writes the name and the
+// language. It writes address and password, too, if it has just signed in or sends the current password. Of an account that it has
+// created, it writes the name, the language, and the address until the account is claimed.
 func (b *clientBody) checkClientEdit(ctx context.Context, tx *pg.Tx, caller, id int64, before *clientBody) error {
 	allowed := *before
 	allowed.First, allowed.Last = b.First, b.Last

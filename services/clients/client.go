@@ -42,6 +42,8 @@ type ListedClient struct {
 	SuspendedBy []string `json:"suspended_by" db:"suspended_by" ext:"true" doc:"Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension."`
 	Suspended   bool     `json:"suspended" db:"suspended" recorded:"false" ext:"true" doc:"Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links."`
 
+	Language *string `json:"language,omitempty" db:"language" ext:"true" doc:"The language of mails to the client, if there are templates in it."`
+
 	ClaimedAt *rest.Timestamp `json:"claimed_at,omitempty" db:"claimed_at" ext:"true" doc:"When the account was claimed. From then on, the client that created it cannot change its email address."`
 }
 
@@ -73,8 +75,9 @@ type clientBody struct {
 		IgnoreAutoSuspend bool        `json:"ignoreAutoSuspend" db:"ignore_auto_suspend" example:"false" doc:"Whether the client's servers are never suspended automatically."`
 		Integration       *rest.RefID `json:"integration" db:"integration_id" alias:"integration,integration_id" doc:"The integration that the client belongs to. A client that an integration creates belongs to it."`
 	} `json:"billing" doc:"The client in a billing system."`
-	Verify   Verify `json:"verify" ext:"true" doc:"The second factor."`
-	Disabled bool   `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing."`
+	Verify   Verify  `json:"verify" ext:"true" doc:"The second factor."`
+	Language *string `json:"language" db:"language" ext:"true" pattern:"^[a-z]{2,3}(-[A-Z]{2})?$" example:"de" doc:"The language of mails to the client, such as de or pt-BR."`
+	Disabled bool    `json:"disabled" db:"disabled" ext:"true" example:"false" doc:"true suspends the client, false lifts the caller's own suspension, as the operations suspend and unsuspend do. The stored value changes nothing."`
 
 	PasswordHash          *string         `db:"password_hash"`
 	ClaimedAt             *rest.Timestamp `db:"claimed_at"`

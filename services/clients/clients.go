@@ -128,6 +128,7 @@ func (s *Service) Routes() []rest.Route {
 		s.integrations.LeaseRoute(),
 		s.addressRoute(),
 		s.suspendedRoute(),
+		s.recipientRoute(),
 		events.RefRoute(s.db, "client/sub", "sub_link_view", "NULL::jsonb", "network"),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
 	)

@@ -35,8 +35,10 @@ func (s *Service) credentialsRoute() rest.Route {
 			}
 			err = s.db.QueryRow(ctx, `
 				SELECT id, name, first, last, email, coalesce(password_hash, ''), (SELECT v.suspended FROM client_view v WHERE v.id = client.id),
-					require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven FROM client WHERE `+by, value).
-				Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven)
+					require_verify, credentials, claimed_at IS NOT NULL, signed_in_at IS NOT NULL, unproven,
+					coalesce(language, '') FROM client WHERE `+by, value).
+				Scan(&a.ID, &a.Name, &a.First, &a.Last, &a.Email, &a.Hash, &a.Disabled, &a.Require, &a.Version, &a.Claimed, &a.SignedIn, &a.Unproven,
+					&a.Language)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return credentials.Account{}, nil
 			}

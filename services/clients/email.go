@@ -30,7 +30,8 @@ type EmailResult struct {
 type emailRequest struct {
 	ID        int64 `path:"*"`
 	Body      rest.Body[emailBody]
-	templates []string // names of the templates for clients
+	templates []string       // names of the templates for clients
+	content   mail.ForClient // what such a template can show of the client
 }
 
 type emailBody struct {
@@ -59,6 +60,13 @@ func (s *Service) emailRoutes() []rest.Route {
 				err := s.peers.Ask(ctx, "system", mail.TemplatesPath, &req.templates)
 				if errors.Is(err, mesh.ErrUnavailable) {
 					return problem.New(problem.Unavailable, "The email templates cannot be loaded right now. Try again.").Because(err)
+				}
+				if err != nil {
+					return err
+				}
+				err = s.peers.Ask(ctx, "network", fmt.Sprintf("%s?client=%d", mail.ClientAddressesPath, req.ID), &req.content)
+				if errors.Is(err, mesh.ErrUnavailable) {
+					return problem.New(problem.Unavailable, "The client's IP entities cannot be looked up right now. Try again.").Because(err)
 				}
 				return err
 			},
@@ -101,7 +109,7 @@ func (s *Service) emailClient(ctx context.Context, tx *pg.Tx, req emailRequest) 
 		return nil, problem.Member("/type", "not_found", "is not an email template for clients: %s", hint)
 	}
 	template := req.templates[found]
-	if err := mail.SendTemplate(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, mail.ForClient{}); err != nil {
+	if err := mail.SendTemplate(ctx, tx, s.systemOutbox, template, fmt.Sprintf("/client/%d", req.ID), to, req.content); err != nil {
 		return nil, err
 	}
 	return recordEmail(tx, req.ID, to, template), nil

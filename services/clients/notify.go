@@ -21,8 +21,8 @@ import (
 
 // lockRecipient returns a client as the recipient of a mail, and locks the client's row until the unit of work ends.
 func lockRecipient(ctx context.Context, tx *pg.Tx, id int64) (to mail.To, err error) {
-	err = tx.QueryRow(ctx, "SELECT name, first, last, email FROM client WHERE id = $1 FOR SHARE", id).
-		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email)
+	err = tx.QueryRow(ctx, recipientSQL+" FOR SHARE", id).
+		Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email, &to.To.Language)
 	return to, err
 }
 
@@ -41,6 +41,27 @@ func (s *Service) addressRoute() rest.Route {
 		},
 	}
 }
+
+// recipientRoute returns the route by which the system service reads a client as the recipient of a mail. A missing client has no
+// address.
+func (s *Service) recipientRoute() rest.Route {
+	return rest.Read[rest.Item, mail.To]{
+		Path:  mail.RecipientPath + "/{client_id}",
+		Guard: guard.Peers("system"),
+		Do: func(ctx context.Context, req rest.Item) (to mail.To, err error) {
+			err = s.db.QueryRow(ctx, recipientSQL, req.ID).Scan(&to.To.Name, &to.To.First, &to.To.Last, &to.To.Email, &to.To.Language)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return mail.To{}, nil
+			}
+			if err != nil {
+				return to, fmt.Errorf("read client %d: %w", req.ID, err)
+			}
+			return to, nil
+		},
+	}
+}
+
+const recipientSQL = "SELECT name, first, last, email, coalesce(language, '') FROM client WHERE id = $1"
 
 // accountPath returns the path by which mails name their account.
 func accountPath(id int64) string { return fmt.Sprintf("/client/%d", id) }
@@ -133,6 +154,9 @@ func (s *Service) notifyEdited(ctx context.Context, tx *pg.Tx, id int64, before,
 	}
 	to := mail.To{}
 	to.To.Name, to.To.First, to.To.Last = b.First+" "+b.Last, b.First, b.Last
+	if b.Language != nil {
+		to.To.Language = *b.Language
+	}
 	addresses := []string{before.Email, b.Email}
 	for _, address := range slices.CompactFunc(addresses, strings.EqualFold) {
 		to.To.Email = address

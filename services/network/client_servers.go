@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 )
@@ -45,3 +46,29 @@ func (s *Service) clientServers() rest.Route {
 		},
 	}
 }
+
+// clientAddresses tells the clients and system services what mails say of a client's IP entities.
+func (s *Service) clientAddresses() rest.Route {
+	type request struct {
+		Client int64 `query:"client"`
+	}
+	return rest.Read[request, mail.ForClient]{
+		Path:  mail.ClientAddressesPath,
+		Guard: guard.Peers("clients", "system"),
+		Do: func(ctx context.Context, req request) (found mail.ForClient, err error) {
+			err = s.db.QueryRow(ctx, `
+				WITH own AS (
+					SELECT e.full_ip, e.first_address, e.owner_server_name AS server FROM ip_entity_view e
+					WHERE e.owner_id = $1 AND NOT e.owner_missing ORDER BY e.id LIMIT $2)
+				SELECT ARRAY(SELECT full_ip FROM own ORDER BY first_address), ARRAY(SELECT DISTINCT server FROM own WHERE server IS NOT NULL ORDER BY server)`,
+				req.Client, maxMailed).Scan(&found.Addresses, &found.Servers)
+			if err != nil {
+				err = fmt.Errorf("read the IP entities of client %d: %w", req.Client, err)
+			}
+			return found, err
+		},
+	}
+}
+
+// maxMailed is how many IP entities a mail names.
+const maxMailed = 100

@@ -123,7 +123,8 @@ func (s *Service) Routes() []rest.Route {
 			(&field.Fields{DB: s.db, Clients: s.clients}).Routes(),
 		),
 		rest.Section{Name: "Port speeds", Doc: "The port speeds that you sell."}.Routes(s.portSpeeds()),
-		[]rest.Route{s.clients.LeaseRoute(), s.clientServers(), events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
+		[]rest.Route{s.clients.LeaseRoute(), s.clientServers(), s.clientAddresses(),
+			events.RefRoute(s.db, "group", "ip_group", "NULL::jsonb", "pxe"),
 			events.RefRoute(s.db, "entity", "ip_entity", "NULL::jsonb", "pxe"), s.machineAddress()},
 	)
 }

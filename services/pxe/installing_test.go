@@ -217,6 +217,9 @@ func TestInstalls(t *testing.T) {
 	if message.Client != b.client || message.Template != "install-finished" || message.Content.Status != "installed" {
 		t.Errorf("got the message %+v, want install-finished for client %d", message, b.client)
 	}
+	if got := message.Content; got.User != "root" || !slices.Equal(got.Addresses, []string{m.address}) || got.Address != m.address {
+		t.Errorf("got the mail %+v, want the user root and the address %s", got, m.address)
+	}
 	b.bootUntil(m, "sanboot")
 
 	// A retry has a new token.

@@ -211,6 +211,7 @@ func (s *Service) Routes() []rest.Route {
 			s.installs.Entities.LeaseRoute(),
 			s.installs.Clients.LeaseRoute(),
 			s.installs.UsedEntities(),
+			s.installs.Mail(),
 			events.RefRoute(s.db, "pxe/dhcp", "dhcp_server", "NULL::jsonb", "network"),
 		},
 	)

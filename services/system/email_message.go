@@ -2,9 +2,13 @@ package system
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/auth/permission"
@@ -77,11 +81,23 @@ func ownMails(ctx context.Context) []pg.Condition {
 	return []pg.Condition{{SQL: "account = $1", Args: []any{principal.FromContext(ctx).Principal.Owner.URL()}}}
 }
 
-// findTemplate returns the template of this name, with or without .tpl.
-func findTemplate(ctx context.Context, q pg.Querier, name string) (mail.Source, error) {
+// findTemplate returns the template of this name, with or without .tpl. If there is one of the same type for the language, such as
+// welcome.pt-BR or welcome.pt, it returns that.
+func findTemplate(ctx context.Context, q pg.Querier, name, language string) (mail.Source, error) {
 	t, err := emailTemplateView.Find(ctx, q, "lower(name) IN (lower($1), lower($2))", name, strings.TrimSuffix(name, ".tpl"))
 	if err != nil {
 		return mail.Source{}, err
+	}
+	if language != "" {
+		base, _, _ := strings.Cut(language, "-")
+		const inLanguage = "type = $1 AND lower(name) IN (lower($2), lower($3)) AND (lower(name) = lower($2) OR NOT EXISTS (" +
+			"SELECT FROM email_template WHERE type = $1 AND lower(name) = lower($2)))"
+		translated, err := emailTemplateView.Find(ctx, q, inLanguage, t.Type, t.Name+"."+language, t.Name+"."+base)
+		if err == nil {
+			t = translated
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			return mail.Source{}, fmt.Errorf("find the email template %s in %s: %w", t.Name, language, err)
+		}
 	}
 	body := emailTemplateBody{Type: t.Type, Subject: t.Subject, Body: t.Body, HTML: t.HTML}
 	return body.source(), nil

@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/services/system/setting"
 )
@@ -90,8 +92,8 @@ func (s *Service) emailTemplateRoutes() []rest.Route {
 		Guard:     has,
 		Extension: true,
 		Name:      "previewEmailTemplate",
-		Summary:   "Preview an email template with sample data",
-		Doc:       "Members of the body replace the stored ones for the preview. Nothing is saved.",
+		Summary:   "Preview an email template",
+		Doc:       "Members of the body replace the stored ones for the preview. client and install replace the sample data. Nothing is saved.",
 		Do:        s.preview,
 	},
 		rest.Read[rest.None, []string]{Path: processmail.TemplatesPath, Guard: guard.Peers("clients"), Do: s.listClientTemplates},
@@ -194,9 +196,12 @@ type previewBody struct {
 	Subject *string `json:"subject" max:"1000" example:"Welcome" doc:"The subject to preview. Default: the stored one."`
 	Body    *string `json:"body" max:"65536" lines:"true" trim:"false" example:"Dear {{.To.Name}}, welcome." doc:"The plain text part to preview. Default: the stored one."`
 	HTML    *string `json:"html" max:"262144" lines:"true" trim:"false" doc:"The HTML part to preview. Default: the stored one."`
+
+	Client  *rest.RefID `json:"client" example:"1" doc:"The id of the client to write to. Needs users.clients read. Default: sample data."`
+	Install *rest.RefID `json:"install" doc:"The id of the install to write about, for the type install-finished. Needs pxe.installs read. Default: sample data."`
 }
 
-// preview renders a template with sample data.
+// preview renders a template with sample data, or with those of a client or an install.
 func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.RenderedEmail, err error) {
 	t, err := emailTemplateView.Get(ctx, s.db, req.ID)
 	if err != nil {
@@ -225,7 +230,64 @@ func (s *Service) preview(ctx context.Context, req previewRequest) (r mail.Rende
 	if err != nil {
 		return r, err
 	}
-	return checked.Sample(site)
+	to, content, err := s.previewData(ctx, t.Type, sent)
+	if err != nil {
+		return r, err
+	}
+	return checked.Preview(site, to, content)
+}
+
+// previewData returns the recipient and the content of a preview, as far as the body names them.
+func (s *Service) previewData(
+	ctx context.Context, kind string, b *previewBody,
+) (to *processmail.To, content processmail.Content, err error) {
+	caller := principal.FromContext(ctx).Principal
+	if b.Install != nil {
+		if kind != (processmail.InstallFinished{}).Kind() {
+			return nil, nil, problem.Member("/install", "conflict", "is only for templates of the type %s", processmail.InstallFinished{}.Kind())
+		}
+		if !caller.Holds(permission.PXEInstalls, permission.Read) {
+			return nil, nil, problem.New(problem.Forbidden, "The key lacks %s %s.", permission.PXEInstalls, permission.Read)
+		}
+		var found processmail.ClientInstalled
+		if err := s.ask(ctx, "pxe", fmt.Sprintf("%s/%d", processmail.InstallPath, *b.Install), &found); err != nil {
+			return nil, nil, err
+		}
+		if found.Content.Hostname == "" {
+			return nil, nil, problem.Member("/install", "not_found", "does not exist")
+		}
+		content = found.Content
+	}
+	if b.Client == nil {
+		return nil, content, nil
+	}
+	if !caller.Holds(permission.UsersClients, permission.Read) {
+		return nil, nil, problem.New(problem.Forbidden, "The key lacks %s %s.", permission.UsersClients, permission.Read)
+	}
+	to = &processmail.To{}
+	if err := s.ask(ctx, "clients", fmt.Sprintf("%s/%d", processmail.RecipientPath, *b.Client), to); err != nil {
+		return nil, nil, err
+	}
+	if to.To.Email == "" {
+		return nil, nil, problem.Member("/client", "not_found", "does not exist")
+	}
+	if kind == (processmail.ForClient{}).Kind() {
+		var found processmail.ForClient
+		err = s.ask(ctx, "network", fmt.Sprintf("%s?client=%d", processmail.ClientAddressesPath, *b.Client), &found)
+		content = found
+	}
+	return to, content, err
+}
+
+// ask asks another service for data of a preview.
+func (s *Service) ask(ctx context.Context, service, path string, into any) error {
+	ctx, cancel := s.peers.Limit(ctx, askTimeout)
+	defer cancel()
+	err := s.peers.Ask(ctx, service, path, into)
+	if errors.Is(err, mesh.ErrUnavailable) {
+		return problem.New(problem.Unavailable, "The data of the preview cannot be looked up right now. Try again.").Because(err)
+	}
+	return err
 }
 
 var emailTemplateView = pg.NewView[EmailTemplate]("email_template")

@@ -78,3 +78,66 @@ func TestEmailToClient(t *testing.T) {
 		t.Errorf("got %s, want the to-do completed", todo)
 	}
 }
+
+// A mail to a client is in its language, if a template is, and knows its addresses and servers. A preview shows what it will say.
+func TestMailInTheClientsLanguage(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	id := c.Do("POST", "/client", `{"first": "Ben", "last": "Miller", "email": "ben@example.org", "language": "pt-BR"}`).Want(200).ID()
+	c.Do("PATCH", path("/client/%d", id), `{"language": "German"}`).WantErrors("/language", "invalid")
+	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	c.Do("POST", path("/group/%d/entity/bulk", group), `{"prefix": "192.0.2.8/30"}`).Want(200)
+	allocation := path(`{"count": 2, "owner": {"id": %d, "server": {"id": 7, "name": "fra1-s7"}}}`, id)
+	c.Do("POST", path("/group/%d/allocate", group), allocation).Want(200)
+	template := func(name, kind, greeting string) int64 {
+		return c.Do("POST", "/email/template", map[string]any{"name": name, "type": kind, "subject": "Servers",
+			"body": greeting + " {{.To.First}}:{{range .Addresses}} {{.}}{{end}} on{{range .Servers}} {{.}}{{end}}"}).Want(200).ID()
+	}
+	template("welcome", "client", "Hello")
+	template("welcome.de", "client", "Hallo")
+	portuguese := template("welcome.pt", "client", "Olá")
+	last := func(want string) {
+		t.Helper()
+		var mails []mail.EmailMessage
+		testkit.Eventually(t, "the last mail says "+want, func() bool {
+			mails = testkit.Decode[[]mail.EmailMessage](c.Do("GET", "/email/message?sort=-id&per_page=1", nil).Want(200))
+			return len(mails) == 1 && mails[0].Text == want
+		}, func() string { return testkit.JSON(mails) })
+	}
+	send := func() { c.Do("POST", path("/client/%d/email", id), `{"type": "welcome"}`).Want(200) }
+	send()
+	last("Olá Ben: 192.0.2.9 192.0.2.10 on fra1-s7")
+	c.Do("PATCH", path("/client/%d", id), `{"language": "de"}`).Want(200)
+	send()
+	last("Hallo Ben: 192.0.2.9 192.0.2.10 on fra1-s7")
+	c.Do("PATCH", path("/client/%d", id), `{"language": "fr"}`).Want(200)
+	send()
+	last("Hello Ben: 192.0.2.9 192.0.2.10 on fra1-s7")
+
+	// Another type has other variables, so that a template of it is no translation.
+	c.Do("PATCH", path("/client/%d", id), `{"language": "de"}`).Want(200)
+	c.Do("POST", "/email/template", `{"name": "client-linked.de", "subject": "x", "body": "not this one"}`).Want(200)
+	preview := path("/email/template/%d/preview", portuguese)
+	got := c.Do("POST", preview, path(`{"client": %d}`, id)).Want(200).Text
+	if !strings.Contains(got, "Olá Ben: 192.0.2.9 192.0.2.10 on fra1-s7") {
+		t.Errorf("got the preview %s, want the addresses of Ben", got)
+	}
+	c.Do("POST", preview, `{"client": 999}`).WantErrors("/client", "not_found")
+	c.Do("POST", preview, `{"install": 1}`).WantErrors("/install", "conflict")
+	keyOf := func(body string) *testkit.Client {
+		return c.WithKey(testkit.Decode[struct{ Key string }](c.Do("POST", "/auth/key", body).Want(200)).Key)
+	}
+	reseller := keyOf(path(`{"owner": {"url": "/client/%d"}}`, id))
+	sub := reseller.Do("POST", "/client", `{"first": "Jo", "last": "Doe", "email": "jo@example.org"}`).Want(200).ID()
+	c.Do("PATCH", path("/client/%d", sub), `{"language": "de"}`).Want(200)
+	reseller.Do("PATCH", path("/client/%d", id), `{"language": null}`).Want(200)
+
+	limited := c.Do("POST", "/integration", `{"name": "Mailer"}`).Want(200).ID()
+	c.Do("PATCH", path("/integration/%d/permission", limited), `{"system": {"emails": {"read": true, "write": true}}}`).Want(200)
+	mailer := keyOf(path(`{"name": "mail", "owner": {"url": "/integration/%d"}}`, limited))
+	mailer.Do("POST", preview, `{}`).Want(200)
+	mailer.Do("POST", preview, path(`{"client": %d}`, id)).WantDetail(403, "The key lacks users.clients read.")
+	finished := testkit.Decode[[]system.EmailTemplate](c.Do("GET", "/email/template?name=install-finished", nil).Want(200))[0].ID
+	mailer.Do("POST", path("/email/template/%d/preview", finished), `{"install": 1}`).WantDetail(403, "The key lacks pxe.installs read.")
+	c.Do("POST", path("/email/template/%d/preview", finished), `{"install": 1}`).WantErrors("/install", "not_found")
+}

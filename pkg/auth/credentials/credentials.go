@@ -55,6 +55,7 @@ type Account struct {
 	Version  int64  `json:"version"` // of the address and the password
 	Claimed  bool   `json:"claimed"` // its owner has signed in or chosen a password
 	SignedIn bool   `json:"signed_in"`
+	Language string `json:"language"` // of mails, such as de; empty: the default
 	Unproven bool   `json:"unproven"` // the client changed its address, and has not yet proved that mail there reaches it
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/testkit"
 )
@@ -136,6 +137,9 @@ func newNetwork(t testing.TB, o options) *Network {
 		}
 		return m.answer()
 	})
+	n.handle(mail.ClientAddressesPath, []string{"clients", "system"}, func(*http.Request) any {
+		return mail.ForClient{Addresses: []string{}, Servers: []string{}}
+	})
 	n.handle("/internal/client-servers", []string{"clients"}, func(r *http.Request) any {
 		var clients []int64
 		if err := json.Unmarshal([]byte(r.FormValue("clients")), &clients); err != nil {
@@ -187,6 +191,11 @@ func NetworkContract(t *testing.T, handler http.Handler, client, servers int64, 
 	wantAnswer(a, "clients", asked, []int64{0, servers})
 	wantAnswer(a, "clients", serversPath+"[]", []int64{})
 	a.wantRefused("pxe", asked)
+	addresses := mail.ClientAddressesPath + "?client=" + decimal(none)
+	for _, reader := range []string{"clients", "system"} {
+		wantAnswer(a, reader, addresses, mail.ForClient{Addresses: []string{}, Servers: []string{}})
+	}
+	a.wantRefused("pxe", addresses)
 	a.wantUsed("clients", "client", client, usage)
 	a.wantUnused("clients", "client", none)
 	a.wantRefused("pxe", closePath("client", client))

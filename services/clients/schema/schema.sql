@@ -36,6 +36,7 @@ CREATE TABLE client (
 	credentials_key bigint NOT NULL DEFAULT 0,
 	signed_in_at timestamp with time zone,
 	unproven boolean NOT NULL DEFAULT false,
+	language text,
 	CONSTRAINT client_pkey PRIMARY KEY (id)
 );
 CREATE INDEX client_by_created_at ON client (created_at, id);
@@ -158,6 +159,7 @@ CREATE TRIGGER suspension_changed AFTER INSERT OR DELETE ON suspension FOR EACH 
 --	listed boolean
 --	suspended_by text[]
 --	suspended boolean
+--	language text
 
 -- VIEW client_reached: schema/views/client_reached.sql
 --	viewer bigint
@@ -189,6 +191,7 @@ CREATE TRIGGER suspension_changed AFTER INSERT OR DELETE ON suspension FOR EACH 
 --	servers_count bigint
 --	suspended_by text[]
 --	suspended boolean
+--	language text
 
 -- VIEW client_view: schema/views/client_view.sql
 --	id bigint
@@ -213,6 +216,7 @@ CREATE TRIGGER suspension_changed AFTER INSERT OR DELETE ON suspension FOR EACH 
 --	servers_count bigint
 --	suspended_by text[]
 --	suspended boolean
+--	language text
 
 -- VIEW sub_link_view: schema/views/sub_link_view.sql
 --	id bigint

@@ -37,7 +37,7 @@ func (p Person) Target() pg.Target {
 
 // MailTo returns the recipient of mails to the account.
 func (p Person) MailTo() (to mail.To) {
-	to.To.Name, to.To.First, to.To.Last, to.To.Email = p.Name, p.First, p.Last, p.Email
+	to.To.Name, to.To.First, to.To.Last, to.To.Email, to.To.Language = p.Name, p.First, p.Last, p.Email, p.Language
 	return to
 }
 

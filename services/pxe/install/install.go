@@ -7,16 +7,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ironplane/ironplane/pkg/events"
-	"github.com/ironplane/ironplane/pkg/mail"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/postgres/table"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/seal"
-	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/settings"
 	"github.com/ironplane/ironplane/services/pxe/preflight"
 	"github.com/ironplane/ironplane/services/pxe/reference"
@@ -215,45 +212,4 @@ func relatedTargets(i *ListedInstall) []pg.Target {
 		return nil
 	}
 	return []pg.Target{{Type: "client", Noun: "client", ID: i.Client.ID, Name: i.Client.Name}}
-}
-
-// notifyClient sends the client the result of the install by the email template of its profile. It does nothing without
-// a client or a template.
-func (s *Installs) notifyClient(ctx context.Context, tx *pg.Tx, i *ListedInstall) error {
-	if i.Client == nil {
-		return nil
-	}
-	var template *string
-	err := tx.QueryRow(ctx, `SELECT (SELECT r.name FROM profile p JOIN ref r ON r.type = 'email/template'
-		AND r.id = CASE WHEN $2 THEN coalesce(p.email_failed_id, p.email_template_id) ELSE p.email_template_id END WHERE p.id = $1)`,
-		i.Profile.ID, i.Status == Failed).
-		Scan(&template)
-	if err != nil {
-		return fmt.Errorf("find the email template of profile %d: %w", i.Profile.ID, err)
-	}
-	if template == nil {
-		return nil
-	}
-	content := mail.InstallFinished{Hostname: i.Host.Hostname, Address: i.Host.primaryAddress(), Profile: i.Profile.Name, Status: i.Status}
-	if i.Error != nil {
-		content.Error = *i.Error
-	}
-	return s.Outbox.Send(
-		ctx,
-		tx,
-		mail.InstalledKind,
-		mail.ClientInstalled{Client: i.Client.ID, Template: *template, Content: content},
-		secret.String{},
-	)
-}
-
-// primaryAddress returns the machine's IPv4 address without its prefix length, or its IPv6 address if it has no other.
-func (h *InstallHost) primaryAddress() string {
-	for _, a := range []*InstallAddress{h.IPv4, h.IPv6} {
-		if a != nil {
-			address, _, _ := strings.Cut(a.Address, "/")
-			return address
-		}
-	}
-	return ""
 }

@@ -26,13 +26,14 @@ import (
 
 // Mailer sends the mails that services ask for.
 type Mailer struct {
-	DB           *pg.DB
-	Box          *seal.Box
-	Peers        mesh.Peers
-	Log          *slog.Logger
-	Server       *Server                                                   // nil: no SMTP server is configured, and mails are held
-	ReadSite     func(context.Context, pg.Querier) (Site, error)           // returns what templates can show of the installation
-	FindTemplate func(context.Context, pg.Querier, string) (Source, error) // returns the template of this name
+	DB       *pg.DB
+	Box      *seal.Box
+	Peers    mesh.Peers
+	Log      *slog.Logger
+	Server   *Server                                         // nil: no SMTP server is configured, and mails are held
+	ReadSite func(context.Context, pg.Querier) (Site, error) // returns what templates can show of the installation
+	// FindTemplate returns the template of this name in a language, or else the one of this name.
+	FindTemplate func(ctx context.Context, q pg.Querier, name, language string) (Source, error)
 }
 
 const (
@@ -181,7 +182,7 @@ func (m *Mailer) render(
 	if err != nil {
 		return shown, revealed, err
 	}
-	source, err := m.FindTemplate(ctx, tx, message.Template)
+	source, err := m.FindTemplate(ctx, tx, message.Template, message.To.To.Language)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return shown, revealed, fmt.Errorf("the template %s does not exist", message.Template)
 	}

@@ -124,9 +124,16 @@ func oneLine(text string) string {
 	}, text)), " ")
 }
 
-// Sample renders a mail with sample data.
-func (t *Template) Sample(site Site) (RenderedEmail, error) {
-	return t.Render(true, site, template.Example(mail.To{}).(mail.To), t.kind.sample)
+// Preview renders a mail. nil stands for sample data.
+func (t *Template) Preview(site Site, to *mail.To, content mail.Content) (RenderedEmail, error) {
+	if to == nil {
+		sample := template.Example(mail.To{}).(mail.To)
+		to = &sample
+	}
+	if content == nil {
+		content = t.kind.sample
+	}
+	return t.Render(true, site, *to, content)
 }
 
 // Reference returns the Markdown page that lists the variables of all templates.

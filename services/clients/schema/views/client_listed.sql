@@ -6,5 +6,5 @@ SELECT id, version, email, first, last, name, created_at, search, disabled,
 	require_verify, verify, claimed_at,
 	servers_count,
 	0::bigint AS viewer, true AS listed,
-	suspended_by, suspended
+	suspended_by, suspended, language
 FROM client_view;

@@ -5,5 +5,6 @@ SELECT c.id, c.version, c.email, c.first, c.last, c.name, c.created_at, c.search
 	c.require_verify, jsonb_build_array(jsonb_build_object('require', c.require_verify)) AS verify, c.claimed_at,
 	coalesce(n.servers, 0) AS servers_count,
 	ARRAY(SELECT DISTINCT s.kind FROM suspension s WHERE s.client_id = c.id ORDER BY s.kind) AS suspended_by,
-	c.disabled OR EXISTS (SELECT FROM client_reach u JOIN client a ON a.id = u.ancestor WHERE u.descendant = c.id AND a.disabled) AS suspended
+	c.disabled OR EXISTS (SELECT FROM client_reach u JOIN client a ON a.id = u.ancestor WHERE u.descendant = c.id AND a.disabled) AS suspended,
+	c.language
 FROM client c LEFT JOIN ref r ON r.type = 'integration' AND r.id = c.integration_id LEFT JOIN client_server_count n ON n.id = c.id;
