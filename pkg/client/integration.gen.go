@@ -111,6 +111,8 @@ type Integration struct {
 	Keys int64 `json:"keys"`
 	// The number of permissions. Read and write count separately.
 	Permissions int64 `json:"permissions"`
+	// The number of servers of the clients, within a few seconds.
+	Servers int64 `json:"servers"`
 }
 
 // IntegrationCreate is the body of IntegrationService.Create.

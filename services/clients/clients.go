@@ -129,6 +129,7 @@ func (s *Service) Routes() []rest.Route {
 		s.addressRoute(),
 		s.suspendedRoute(),
 		s.recipientRoute(),
+		s.serverCounts.integrationsRoute(),
 		events.RefRoute(s.db, "client/sub", "sub_link_view", "NULL::jsonb", "network"),
 		events.RefRoute(s.db, "client", "client", "jsonb_build_object('integration', integration_id)", "identity", "network", "pxe"),
 	)

@@ -10,8 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironplane/ironplane/pkg/auth/guard"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/wake"
@@ -108,6 +110,7 @@ func (c *serverCounts) loop() service.Task {
 func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the change is recorded by network")
+		tx.Wake(wake.Changes) // the system service counts the servers of integrations
 		rows, err := tx.Query(
 			ctx,
 			"DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id",
@@ -147,4 +150,26 @@ func (c *serverCounts) askCounts(ctx context.Context, clients []int64) (counts [
 		err = fmt.Errorf("network returned the servers of %d clients, want %d", len(counts), len(clients))
 	}
 	return counts, err
+}
+
+// integrationServers is how many servers the clients of an integration have.
+type integrationServers struct {
+	Integration int64 `json:"integration"`
+	Servers     int64 `json:"servers"`
+}
+
+// integrationsRoute returns the route by which the system service asks how many servers the clients of each integration have.
+func (c *serverCounts) integrationsRoute() rest.Route {
+	return rest.Read[rest.None, []integrationServers]{
+		Path:  "/internal/integration-servers",
+		Guard: guard.Peers("system"),
+		Do: func(ctx context.Context, _ rest.None) ([]integrationServers, error) {
+			rows, err := c.db.Query(ctx, `SELECT c.integration_id, sum(n.servers)::bigint FROM client c JOIN client_server_count n ON n.id = c.id
+				WHERE c.integration_id IS NOT NULL AND n.servers > 0 GROUP BY 1 ORDER BY 1`)
+			if err != nil {
+				return nil, fmt.Errorf("count the servers of integrations: %w", err)
+			}
+			return pgx.AppendRows([]integrationServers{}, rows, pgx.RowToStructByPos[integrationServers])
+		},
+	}
 }

@@ -230,6 +230,9 @@ const logInterval = time.Hour
 // minWakeInterval is the shortest interval between two runs of a task that is woken.
 const minWakeInterval = time.Second
 
+// countInterval is the shortest interval between two counts of the servers of integrations.
+const countInterval = 5 * time.Second
+
 // parts returns the service's routes, tasks, jobs, consumers and metrics.
 func (s *Service) parts(wakes *wake.Bus) service.Parts {
 	parts := service.Parts{
@@ -244,6 +247,7 @@ func (s *Service) parts(wakes *wake.Bus) service.Parts {
 			service.Every(cleanupInterval, "delete-old-deliveries", s.deleteOldDeliveries),
 			service.OnWake(wakes.Listen(Name, settings.CertificateChanged), minWakeInterval, "order-certificate", s.certificates.Renew),
 			service.OnWake(wakes.Listen(Name, wake.Changes), minWakeInterval, "detach-integrations", s.integrations.Resume),
+			service.OnWake(wakes.Listen("clients", wake.Changes), countInterval, "count-servers", s.integrations.CountServers),
 		},
 		Jobs:            []service.Job{s.mail.Job(), s.mail.NoticeJob(), s.dispatcher.Job(), s.certificates.Job(), s.integrations.Job()},
 		MessageHandlers: map[string]events.MessageHandler{processmail.MessageKind: s.mail.Receive},

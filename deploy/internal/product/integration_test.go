@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/testkit"
 	"github.com/ironplane/ironplane/services/clients"
 	"github.com/ironplane/ironplane/services/identity/keys"
+	"github.com/ironplane/ironplane/services/network"
 	"github.com/ironplane/ironplane/services/system"
 	"github.com/ironplane/ironplane/services/system/integration"
 )
@@ -211,4 +212,39 @@ func testNoPrivilegeEscalationByAnIntegration(t *testing.T, _ *product.Product, 
 			map[string]any{"name": "more", "owner": map[string]any{"url": path("/integration/%d", other)}},
 		).Status == 403
 	})
+}
+
+// An integration shows how many servers its clients have: those of a client count for its present integration.
+func TestServersOfIntegrations(t *testing.T) {
+	t.Parallel()
+	_, c := producttest.Start(t)
+	group := c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200).ID()
+	c.Do("POST", path("/group/%d/entity/bulk", group), `{"from": "192.0.2.1", "to": "192.0.2.9"}`).Want(200)
+	integration := func(name string) int64 {
+		return c.Do("POST", "/integration", map[string]any{"name": name}).Want(200).ID()
+	}
+	shop, hub := integration("Shop"), integration("Hub")
+	ben := map[string]any{"first": "Ben", "last": "Miller", "email": "ben@example.com", "integration": shop}
+	client := c.Do("POST", "/client", ben).Want(200).ID()
+	var entities []network.IPEntity
+	for server := range 3 {
+		body := path(`{"owner": {"id": %d, "server": {"id": %d}}}`, client, server/2+1) // two servers, one with two addresses
+		allocated := testkit.Decode[[]network.IPEntity](c.Do("POST", path("/group/%d/allocate", group), body).Want(200))
+		entities = append(entities, allocated...)
+	}
+	shows := func(wantShop, wantHub int64) {
+		t.Helper()
+		var got [2]int64
+		testkit.Eventually(t, path("the integrations have %d and %d servers", wantShop, wantHub), func() bool {
+			for i, id := range []int64{shop, hub} {
+				got[i] = testkit.Decode[struct{ Servers int64 }](c.Do("GET", path("/integration/%d", id), nil).Want(200)).Servers
+			}
+			return got == [2]int64{wantShop, wantHub}
+		}, func() string { return fmt.Sprint("got ", got) })
+	}
+	shows(2, 0)
+	c.Do("PATCH", path("/client/%d", client), map[string]any{"integration": hub}).Want(200)
+	shows(0, 2)
+	c.Do("POST", path("/entity/%d/release", entities[2].ID), nil).Want(200)
+	shows(0, 1)
 }

@@ -45,6 +45,7 @@ func newClients(t testing.TB, o options) *Clients {
 	})
 	c.handleClose("integration", "system")
 	c.handle("/internal/email/{id}", []string{"pxe"}, func(r *http.Request) any { return c.accounts[id(r)].Email })
+	c.handle("/internal/integration-servers", []string{"system"}, func(*http.Request) any { return []any{} })
 	c.handle("/internal/suspended", []string{"pxe"}, func(r *http.Request) any {
 		var clients []int64
 		if err := json.Unmarshal([]byte(r.FormValue("clients")), &clients); err != nil {
@@ -162,6 +163,8 @@ func ClientsContract(t *testing.T, handler http.Handler, identity *Double, has c
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(has.ID), has.Email)
 	wantAnswer(a, "pxe", "/internal/email/"+decimal(none), "")
 	a.wantRefused("identity", "/internal/email/1")
+	wantAnswer(a, "system", "/internal/integration-servers", []int64{})
+	a.wantRefused("network", "/internal/integration-servers")
 	suspended := "/internal/suspended?clients=[" + decimal(has.ID) + "]"
 	wantAnswer(a, "pxe", suspended, []int64{})
 	a.wantRefused("network", suspended)

@@ -3,11 +3,14 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
 // Count updates how many clients and keys each integration has from changes of other services.
@@ -85,4 +88,45 @@ func unmarshal(text json.RawMessage, to any) error {
 		return nil
 	}
 	return json.Unmarshal(text, to)
+}
+
+// Servers is the number of servers of an integration's clients.
+type Servers struct {
+	Integration int64 `json:"integration"`
+	Servers     int64 `json:"servers"`
+}
+
+// askTimeout is how long the clients service may take to count.
+const askTimeout = 5 * time.Second
+
+// CountServers asks the clients service how many servers the clients of each integration have. While that service is away, the counts
+// stay as they are.
+func (s *Integrations) CountServers(ctx context.Context) error {
+	var found []Servers
+	asking, cancel := s.peers.Limit(ctx, askTimeout)
+	defer cancel()
+	err := s.peers.Ask(asking, "clients", "/internal/integration-servers", &found)
+	if errors.Is(err, mesh.ErrUnavailable) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the servers of integrations: %w", err)
+	}
+	ids, counts := make([]int64, len(found)), make([]int64, len(found))
+	for i, one := range found {
+		ids[i], counts[i] = one.Integration, one.Servers
+	}
+	return s.db.InTx(ctx, func(tx *pg.Tx) error {
+		tx.Unrecorded("counts are not recorded")
+		_, err := tx.Exec(ctx, `
+			WITH counted AS (SELECT i.id, coalesce(c.servers, 0) AS servers FROM integration i
+				LEFT JOIN unnest($1::bigint[], $2::bigint[]) c (id, servers) ON c.id = i.id ORDER BY i.id)
+			INSERT INTO integration_count AS n (id, servers) SELECT id, servers FROM counted
+			ON CONFLICT (id) DO UPDATE SET servers = EXCLUDED.servers WHERE n.servers <> EXCLUDED.servers`,
+			ids, counts)
+		if err != nil {
+			return fmt.Errorf("store the servers of integrations: %w", err)
+		}
+		return nil
+	})
 }

@@ -27,6 +27,7 @@ type Integration struct {
 	Name        string `json:"name" db:"name"`
 	Clients     int64  `json:"clients" db:"clients" recorded:"false" doc:"The number of clients."`
 	Keys        int64  `json:"keys" db:"keys" recorded:"false" doc:"The number of API keys."`
+	Servers     int64  `json:"servers" db:"servers" recorded:"false" doc:"The number of servers of the clients, within a few seconds."`
 	Permissions int64  `json:"permissions" db:"permissions" recorded:"false" doc:"The number of permissions. Read and write count separately."`
 	Disabled    bool   `json:"disabled" db:"disabled" ext:"true" doc:"Whether the integration's keys are refused."`
 	Detaching   bool   `json:"detaching" db:"detaching" ext:"true" doc:"Whether the integration is being deleted. It is detached from its clients first; clients has the number of the remaining ones."`
@@ -43,6 +44,7 @@ type integrationBody struct {
 // Integrations implements the operations on integrations.
 type Integrations struct {
 	db      *pg.DB
+	peers   mesh.Peers
 	entries *keycache.Store
 	leases  *events.Leases // of integrations that are being deleted
 }
@@ -50,7 +52,7 @@ type Integrations struct {
 // New returns the integrations in a database. entries holds what gateways know of them. Before an integration is deleted,
 // peers are asked whether they still refer to it.
 func New(db *pg.DB, entries *keycache.Store, peers mesh.Peers) *Integrations {
-	return &Integrations{db: db, entries: entries, leases: &events.Leases{
+	return &Integrations{db: db, peers: peers, entries: entries, leases: &events.Leases{
 		DB:    db,
 		Peers: peers,
 		Type:  "integration",

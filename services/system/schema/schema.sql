@@ -96,6 +96,7 @@ CREATE TABLE integration_count (
 	id bigint NOT NULL,
 	clients bigint NOT NULL DEFAULT 0,
 	keys bigint NOT NULL DEFAULT 0,
+	servers bigint NOT NULL DEFAULT 0,
 	CONSTRAINT integration_count_pkey PRIMARY KEY (id),
 	CONSTRAINT integration_count_id_fkey FOREIGN KEY (id) REFERENCES integration(id) ON DELETE CASCADE
 );
@@ -355,6 +356,7 @@ CREATE TABLE webhook_event (
 --	keys bigint
 --	permissions bigint
 --	detaching boolean
+--	servers bigint
 
 -- VIEW log_by_target: schema/views/log_by_target.sql
 --	id bigint
