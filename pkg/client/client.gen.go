@@ -31,7 +31,7 @@ type ClientList struct {
 	Name          string    `query:"name"`
 }
 
-// List returns all items, page by page. It needs users.clients or a client read.
+// List returns all items, page by page. It needs users.clients read or a client.
 func (s *ClientService) List(ctx context.Context, query ClientList, options ...CallOption) iter.Seq2[ListedClient, error] {
 	return iterate[ListedClient](ctx, s.client, operation{"listClients", "GET", "/client", same}.request(options, query))
 }
@@ -46,7 +46,7 @@ func (s *ClientService) ExportCSV(ctx context.Context, query ClientList, options
 	return openCSV(ctx, s.client, operation{"listClients", "GET", "/client", same}.request(options, query))
 }
 
-// Create creates a client. It needs users.clients or a client write.
+// Create creates a client. It needs users.clients write or a client.
 func (s *ClientService) Create(ctx context.Context, body ClientCreate, options ...CallOption) (*ViewedClient, error) {
 	r, err := operation{"createClient", "POST", "/client", keyed}.request(options, nil).withBody(body)
 	return fetch[ViewedClient](ctx, s.client, r, err)
@@ -64,12 +64,12 @@ func (s *ClientService) SuspendOverdue(ctx context.Context, body ClientSuspendOv
 	return fetch[OverdueReport](ctx, s.client, r, err)
 }
 
-// Get views a client. It needs users.clients or a client read.
+// Get views a client. It needs users.clients read or a client.
 func (s *ClientService) Get(ctx context.Context, id int64, options ...CallOption) (*ViewedClient, error) {
 	return fetch[ViewedClient](ctx, s.client, operation{"getClient", "GET", "/client/{client_id}", same}.request(options, nil, id), nil)
 }
 
-// Update edits a client. It needs users.clients or a client write.
+// Update edits a client. It needs users.clients write or a client.
 func (s *ClientService) Update(ctx context.Context, id int64, body ClientUpdate, options ...CallOption) (*ViewedClient, error) {
 	r, err := operation{"updateClient", "PATCH", "/client/{client_id}", same}.request(options, nil, id).withBody(body)
 	return fetch[ViewedClient](ctx, s.client, r, err)
@@ -103,18 +103,18 @@ func (s *ClientService) ConfirmAdoption(ctx context.Context, id int64, body Clie
 	return send(ctx, s.client, r, err)
 }
 
-// Email sends a client a mail. It needs users.clients or a reseller write.
+// Email sends a client a mail. It needs users.clients write or a reseller.
 func (s *ClientService) Email(ctx context.Context, id int64, body ClientEmail, options ...CallOption) ([]EmailResult, error) {
 	r, err := operation{"emailClient", "POST", "/client/{client_id}/email", keyed}.request(options, nil, id).withBody(body)
 	return fetchAll[EmailResult](ctx, s.client, r, err)
 }
 
-// Suspend suspends a client. It needs users.clients or a reseller write.
+// Suspend suspends a client. It needs users.clients write or a reseller.
 func (s *ClientService) Suspend(ctx context.Context, id int64, options ...CallOption) (*ViewedClient, error) {
 	return fetch[ViewedClient](ctx, s.client, operation{"suspendClient", "POST", "/client/{client_id}/suspend", keyed}.request(options, nil, id), nil)
 }
 
-// Unsuspend lifts a suspension of a client. It needs users.clients or a reseller write.
+// Unsuspend lifts a suspension of a client. It needs users.clients write or a reseller.
 func (s *ClientService) Unsuspend(ctx context.Context, id int64, options ...CallOption) (*ViewedClient, error) {
 	return fetch[ViewedClient](ctx, s.client, operation{"unsuspendClient", "POST", "/client/{client_id}/unsuspend", keyed}.request(options, nil, id), nil)
 }

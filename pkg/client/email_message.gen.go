@@ -28,7 +28,7 @@ type EmailMessageList struct {
 	Template string `query:"template"`
 }
 
-// List returns all items, page by page. It needs system.emails or a client read.
+// List returns all items, page by page. It needs system.emails read or a client.
 func (s *EmailMessageService) List(ctx context.Context, query EmailMessageList, options ...CallOption) iter.Seq2[EmailMessage, error] {
 	return iterate[EmailMessage](ctx, s.client, operation{"listEmailMessages", "GET", "/email/message", same}.request(options, query))
 }
@@ -43,7 +43,7 @@ func (s *EmailMessageService) ExportCSV(ctx context.Context, query EmailMessageL
 	return openCSV(ctx, s.client, operation{"listEmailMessages", "GET", "/email/message", same}.request(options, query))
 }
 
-// Get views a mail. It needs system.emails or a client read.
+// Get views a mail. It needs system.emails read or a client.
 func (s *EmailMessageService) Get(ctx context.Context, id int64, options ...CallOption) (*EmailMessage, error) {
 	return fetch[EmailMessage](ctx, s.client, operation{"getEmailMessage", "GET", "/email/message/{message_id}", same}.request(options, nil, id), nil)
 }

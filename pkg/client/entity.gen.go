@@ -38,7 +38,7 @@ type EntityList struct {
 	VLAN   int64  `query:"vlan"`
 }
 
-// List returns all items, page by page. It needs network.entities or a client read.
+// List returns all items, page by page. It needs network.entities read or a client.
 func (s *EntityService) List(ctx context.Context, query EntityList, options ...CallOption) iter.Seq2[Entity, error] {
 	return iterate[Entity](ctx, s.client, operation{"listIPEntities", "GET", "/entity", same}.request(options, query))
 }
@@ -65,12 +65,12 @@ func (s *EntityService) ImportCSV(ctx context.Context, body io.Reader, options .
 	return fetch[Import](ctx, s.client, r, err)
 }
 
-// Get views an IP entity. It needs network.entities or a client read.
+// Get views an IP entity. It needs network.entities read or a client.
 func (s *EntityService) Get(ctx context.Context, id int64, options ...CallOption) (*Entity, error) {
 	return fetch[Entity](ctx, s.client, operation{"getIPEntity", "GET", "/entity/{entity_id}", same}.request(options, nil, id), nil)
 }
 
-// Update edits an IP entity. It needs network.entities or a client write.
+// Update edits an IP entity. It needs network.entities write or a client.
 func (s *EntityService) Update(ctx context.Context, id int64, body EntityUpdate, options ...CallOption) (*Entity, error) {
 	r, err := operation{"updateIPEntity", "PATCH", "/entity/{entity_id}", same}.request(options, nil, id).withBody(body)
 	return fetch[Entity](ctx, s.client, r, err)
@@ -92,13 +92,13 @@ func (s *EntityService) DeleteMany(ctx context.Context, ids []int64, options ...
 	return send(ctx, s.client, operation{"deleteIPEntity", "DELETE", "/entity/{entity_id}", once}.request(options, nil, ids), nil)
 }
 
-// Give gives an IP entity of a reseller to its sub client. It needs network.entities or a client write.
+// Give gives an IP entity of a reseller to its sub client. It needs network.entities write or a client.
 func (s *EntityService) Give(ctx context.Context, id int64, body EntityGive, options ...CallOption) (*Entity, error) {
 	r, err := operation{"giveIPEntity", "POST", "/entity/{entity_id}/give", keyed}.request(options, nil, id).withBody(body)
 	return fetch[Entity](ctx, s.client, r, err)
 }
 
-// Release releases an IP entity from its client. It needs network.entities or a client write.
+// Release releases an IP entity from its client. It needs network.entities write or a client.
 func (s *EntityService) Release(ctx context.Context, id int64, options ...CallOption) (*Entity, error) {
 	return fetch[Entity](ctx, s.client, operation{"releaseIPEntity", "POST", "/entity/{entity_id}/release", keyed}.request(options, nil, id), nil)
 }

@@ -24,7 +24,7 @@ type GranterLinkList struct {
 	Count bool `query:"count"`
 }
 
-// List returns all items, page by page. It needs users.clients or a client read.
+// List returns all items, page by page. It needs users.clients read or a client.
 func (s *GranterLinkService) List(ctx context.Context, id int64, query GranterLinkList, options ...CallOption) iter.Seq2[GranterLink, error] {
 	return iterate[GranterLink](ctx, s.client, operation{"listGranterLinks", "GET", "/client/{client_id}/granter", same}.request(options, query, id))
 }
@@ -39,12 +39,12 @@ func (s *GranterLinkService) ExportCSV(ctx context.Context, id int64, query Gran
 	return openCSV(ctx, s.client, operation{"listGranterLinks", "GET", "/client/{client_id}/granter", same}.request(options, query, id))
 }
 
-// Get views a granter link. It needs users.clients or a client read.
+// Get views a granter link. It needs users.clients read or a client.
 func (s *GranterLinkService) Get(ctx context.Context, clientID int64, id int64, options ...CallOption) (*GranterLink, error) {
 	return fetch[GranterLink](ctx, s.client, operation{"getGranterLink", "GET", "/client/{client_id}/granter/{super_id}", same}.request(options, nil, clientID, id), nil)
 }
 
-// Delete deletes a granter link. It needs users.clients or a client write.
+// Delete deletes a granter link. It needs users.clients write or a client.
 func (s *GranterLinkService) Delete(ctx context.Context, clientID int64, id int64, options ...CallOption) error {
 	return send(ctx, s.client, operation{"deleteGranterLink", "DELETE", "/client/{client_id}/granter/{super_id}", once}.request(options, nil, clientID, id), nil)
 }

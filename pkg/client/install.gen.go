@@ -33,7 +33,7 @@ type InstallList struct {
 	Status string `query:"status"`
 }
 
-// List returns all items, page by page. It needs pxe.installs or a client read.
+// List returns all items, page by page. It needs pxe.installs read or a client.
 func (s *InstallService) List(ctx context.Context, query InstallList, options ...CallOption) iter.Seq2[ListedInstall, error] {
 	return iterate[ListedInstall](ctx, s.client, operation{"listInstalls", "GET", "/pxe/install", same}.request(options, query))
 }
@@ -54,7 +54,7 @@ func (s *InstallService) Create(ctx context.Context, body InstallCreate, options
 	return fetch[Install](ctx, s.client, r, err)
 }
 
-// Get views an install. It needs pxe.installs or a client read.
+// Get views an install. It needs pxe.installs read or a client.
 func (s *InstallService) Get(ctx context.Context, id int64, options ...CallOption) (*Install, error) {
 	return fetch[Install](ctx, s.client, operation{"getInstall", "GET", "/pxe/install/{install_id}", same}.request(options, nil, id), nil)
 }

@@ -26,7 +26,7 @@ type ISOEditionList struct {
 	Name      string    `query:"name"`
 }
 
-// List returns all items, page by page. It needs pxe.settings or a client read.
+// List returns all items, page by page. It needs pxe.settings read or a client.
 func (s *ISOEditionService) List(ctx context.Context, id int64, query ISOEditionList, options ...CallOption) iter.Seq2[ISOEdition, error] {
 	return iterate[ISOEdition](ctx, s.client, operation{"listISOEditions", "GET", "/pxe/iso/{iso_manager_id}/edition", same}.request(options, query, id))
 }
@@ -41,7 +41,7 @@ func (s *ISOEditionService) ExportCSV(ctx context.Context, id int64, query ISOEd
 	return openCSV(ctx, s.client, operation{"listISOEditions", "GET", "/pxe/iso/{iso_manager_id}/edition", same}.request(options, query, id))
 }
 
-// Get views an edition of Windows in an ISO. It needs pxe.settings or a client read.
+// Get views an edition of Windows in an ISO. It needs pxe.settings read or a client.
 func (s *ISOEditionService) Get(ctx context.Context, isoManagerID int64, id int64, options ...CallOption) (*ISOEdition, error) {
 	return fetch[ISOEdition](ctx, s.client, operation{"getISOEdition", "GET", "/pxe/iso/{iso_manager_id}/edition/{edition_id}", same}.request(options, nil, isoManagerID, id), nil)
 }

@@ -37,7 +37,7 @@ type LogItemList struct {
 	User  string `query:"user"`
 }
 
-// List returns all items, page by page. It needs system.logs or a client read.
+// List returns all items, page by page. It needs system.logs read or a client.
 func (s *LogItemService) List(ctx context.Context, query LogItemList, options ...CallOption) iter.Seq2[LogItem, error] {
 	return iterate[LogItem](ctx, s.client, operation{"listLogItems", "GET", "/log", same}.request(options, query))
 }
@@ -52,7 +52,7 @@ func (s *LogItemService) ExportCSV(ctx context.Context, query LogItemList, optio
 	return openCSV(ctx, s.client, operation{"listLogItems", "GET", "/log", same}.request(options, query))
 }
 
-// Get views a log item. It needs system.logs or a client read.
+// Get views a log item. It needs system.logs read or a client.
 func (s *LogItemService) Get(ctx context.Context, id int64, options ...CallOption) (*ViewedLogItem, error) {
 	return fetch[ViewedLogItem](ctx, s.client, operation{"getLogItem", "GET", "/log/{log_id}", same}.request(options, nil, id), nil)
 }

@@ -24,7 +24,7 @@ type ParentLinkList struct {
 	Count bool `query:"count"`
 }
 
-// List returns all items, page by page. It needs users.clients or a client read.
+// List returns all items, page by page. It needs users.clients read or a client.
 func (s *ParentLinkService) List(ctx context.Context, id int64, query ParentLinkList, options ...CallOption) iter.Seq2[ParentLink, error] {
 	return iterate[ParentLink](ctx, s.client, operation{"listParentLinks", "GET", "/client/{client_id}/parent", same}.request(options, query, id))
 }
@@ -39,12 +39,12 @@ func (s *ParentLinkService) ExportCSV(ctx context.Context, id int64, query Paren
 	return openCSV(ctx, s.client, operation{"listParentLinks", "GET", "/client/{client_id}/parent", same}.request(options, query, id))
 }
 
-// Get views a parent link. It needs users.clients or a client read.
+// Get views a parent link. It needs users.clients read or a client.
 func (s *ParentLinkService) Get(ctx context.Context, clientID int64, id int64, options ...CallOption) (*ParentLink, error) {
 	return fetch[ParentLink](ctx, s.client, operation{"getParentLink", "GET", "/client/{client_id}/parent/{sub_id}", same}.request(options, nil, clientID, id), nil)
 }
 
-// Delete deletes a parent link. It needs users.clients or a client write.
+// Delete deletes a parent link. It needs users.clients write or a client.
 func (s *ParentLinkService) Delete(ctx context.Context, clientID int64, id int64, options ...CallOption) error {
 	return send(ctx, s.client, operation{"deleteParentLink", "DELETE", "/client/{client_id}/parent/{sub_id}", once}.request(options, nil, clientID, id), nil)
 }

@@ -30,7 +30,7 @@ type ProfileList struct {
 	Name         string    `query:"name"`
 }
 
-// List returns all items, page by page. It needs pxe.settings or a client read.
+// List returns all items, page by page. It needs pxe.settings read or a client.
 func (s *ProfileService) List(ctx context.Context, query ProfileList, options ...CallOption) iter.Seq2[ListedProfile, error] {
 	return iterate[ListedProfile](ctx, s.client, operation{"listProfiles", "GET", "/pxe/profile", same}.request(options, query))
 }
@@ -63,7 +63,7 @@ func (s *ProfileService) Import(ctx context.Context, body ProfileImport, options
 	return fetch[OSReloadProfile](ctx, s.client, r, err)
 }
 
-// Get views a profile. It needs pxe.settings or a client read.
+// Get views a profile. It needs pxe.settings read or a client.
 func (s *ProfileService) Get(ctx context.Context, id int64, options ...CallOption) (*OSReloadProfile, error) {
 	return fetch[OSReloadProfile](ctx, s.client, operation{"getProfile", "GET", "/pxe/profile/{profile_id}", same}.request(options, nil, id), nil)
 }

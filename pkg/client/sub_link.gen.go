@@ -24,7 +24,7 @@ type SubLinkList struct {
 	Count bool `query:"count"`
 }
 
-// List returns all items, page by page. It needs users.clients or a client read.
+// List returns all items, page by page. It needs users.clients read or a client.
 func (s *SubLinkService) List(ctx context.Context, id int64, query SubLinkList, options ...CallOption) iter.Seq2[SubLink, error] {
 	return iterate[SubLink](ctx, s.client, operation{"listSubLinks", "GET", "/client/{client_id}/sub", same}.request(options, query, id))
 }
@@ -39,24 +39,24 @@ func (s *SubLinkService) ExportCSV(ctx context.Context, id int64, query SubLinkL
 	return openCSV(ctx, s.client, operation{"listSubLinks", "GET", "/client/{client_id}/sub", same}.request(options, query, id))
 }
 
-// Create makes an account a sub client of a client. It needs users.clients or a client write.
+// Create makes an account a sub client of a client. It needs users.clients write or a client.
 func (s *SubLinkService) Create(ctx context.Context, id int64, body SubLinkCreate, options ...CallOption) (*SubLink, error) {
 	r, err := operation{"createSubLink", "POST", "/client/{client_id}/sub", keyed}.request(options, nil, id).withBody(body)
 	return fetch[SubLink](ctx, s.client, r, err)
 }
 
-// Get views a sub link. It needs users.clients or a client read.
+// Get views a sub link. It needs users.clients read or a client.
 func (s *SubLinkService) Get(ctx context.Context, clientID int64, id int64, options ...CallOption) (*SubLink, error) {
 	return fetch[SubLink](ctx, s.client, operation{"getSubLink", "GET", "/client/{client_id}/sub/{sub_id}", same}.request(options, nil, clientID, id), nil)
 }
 
-// Update edits the client at the end of a sub link. It needs users.clients or a client write.
+// Update edits the client at the end of a sub link. It needs users.clients write or a client.
 func (s *SubLinkService) Update(ctx context.Context, clientID int64, id int64, body SubLinkUpdate, options ...CallOption) (*SubLink, error) {
 	r, err := operation{"updateSubLink", "PATCH", "/client/{client_id}/sub/{sub_id}", same}.request(options, nil, clientID, id).withBody(body)
 	return fetch[SubLink](ctx, s.client, r, err)
 }
 
-// Delete deletes a sub link. It needs users.clients or a client write.
+// Delete deletes a sub link. It needs users.clients write or a client.
 func (s *SubLinkService) Delete(ctx context.Context, clientID int64, id int64, options ...CallOption) error {
 	return send(ctx, s.client, operation{"deleteSubLink", "DELETE", "/client/{client_id}/sub/{sub_id}", once}.request(options, nil, clientID, id), nil)
 }

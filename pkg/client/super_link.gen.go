@@ -24,7 +24,7 @@ type SuperLinkList struct {
 	Count bool `query:"count"`
 }
 
-// List returns all items, page by page. It needs users.clients or a client read.
+// List returns all items, page by page. It needs users.clients read or a client.
 func (s *SuperLinkService) List(ctx context.Context, id int64, query SuperLinkList, options ...CallOption) iter.Seq2[SuperLink, error] {
 	return iterate[SuperLink](ctx, s.client, operation{"listSuperLinks", "GET", "/client/{client_id}/super", same}.request(options, query, id))
 }
@@ -39,24 +39,24 @@ func (s *SuperLinkService) ExportCSV(ctx context.Context, id int64, query SuperL
 	return openCSV(ctx, s.client, operation{"listSuperLinks", "GET", "/client/{client_id}/super", same}.request(options, query, id))
 }
 
-// Create lets an account read a client and its sub clients. It needs users.clients or a client write.
+// Create lets an account read a client and its sub clients. It needs users.clients write or a client.
 func (s *SuperLinkService) Create(ctx context.Context, id int64, body SuperLinkCreate, options ...CallOption) (*SuperLink, error) {
 	r, err := operation{"createSuperLink", "POST", "/client/{client_id}/super", keyed}.request(options, nil, id).withBody(body)
 	return fetch[SuperLink](ctx, s.client, r, err)
 }
 
-// Get views a super link. It needs users.clients or a client read.
+// Get views a super link. It needs users.clients read or a client.
 func (s *SuperLinkService) Get(ctx context.Context, clientID int64, id int64, options ...CallOption) (*SuperLink, error) {
 	return fetch[SuperLink](ctx, s.client, operation{"getSuperLink", "GET", "/client/{client_id}/super/{super_id}", same}.request(options, nil, clientID, id), nil)
 }
 
-// Update edits the client at the end of a super link. It needs users.clients or a client write.
+// Update edits the client at the end of a super link. It needs users.clients write or a client.
 func (s *SuperLinkService) Update(ctx context.Context, clientID int64, id int64, body SuperLinkUpdate, options ...CallOption) (*SuperLink, error) {
 	r, err := operation{"updateSuperLink", "PATCH", "/client/{client_id}/super/{super_id}", same}.request(options, nil, clientID, id).withBody(body)
 	return fetch[SuperLink](ctx, s.client, r, err)
 }
 
-// Delete deletes a super link. It needs users.clients or a client write.
+// Delete deletes a super link. It needs users.clients write or a client.
 func (s *SuperLinkService) Delete(ctx context.Context, clientID int64, id int64, options ...CallOption) error {
 	return send(ctx, s.client, operation{"deleteSuperLink", "DELETE", "/client/{client_id}/super/{super_id}", once}.request(options, nil, clientID, id), nil)
 }

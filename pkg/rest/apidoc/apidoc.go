@@ -254,10 +254,8 @@ func describeOperation(o *route.Route) string {
 	)
 	add(o.Several, fmt.Sprintf("The path accepts up to %d ids with commas between. All items are changed, or none.", route.MaxItems))
 	add(o.Several && o.ResponseType != reflect.TypeFor[route.Message](), "For several ids the response is an array.")
-	needs, isPermission := guardLabel(o), strings.Contains(guardLabel(o), ".")
 	add(o.Guard == guard.Public, "Needs no API key.")
-	add(isPermission, "Needs the permission `"+needs+"`.")
-	add(o.Guard != guard.Public && !isPermission, "Needs "+needs+".")
+	add(o.Guard != guard.Public, "Needs "+describeGuard(o)+".")
 	add(guard.CallersOf(o.Guard, accessOf(o)).NotActing, "Sessions that began by a link, or that act for the account, cannot use it.")
 	add(o.Effect.Logs == route.LogsItem, "Adds one item to the log.")
 	add(o.Effect.Logs == route.LogsEach, "Adds one item to the log for each item that changes.")
@@ -280,18 +278,22 @@ func accessOf(o *route.Route) permission.Access {
 	return permission.Write
 }
 
-// guardLabel returns what a caller needs, such as network.groups write.
-func guardLabel(o *route.Route) string {
-	access := " " + accessOf(o).String()
-	permission, self := strings.CutSuffix(o.Guard.String(), " or self")
-	switch {
-	case self:
-		return permission + access + " or self"
-	case strings.Contains(permission, "."):
-		return permission + access
-	default:
-		return permission
+// describeGuard returns what a caller needs, such as the permission `network.groups write`, or a client.
+func describeGuard(o *route.Route) string {
+	needed, other, isEither := strings.Cut(o.Guard.String(), " or ")
+	if !strings.Contains(needed, ".") {
+		return o.Guard.String()
 	}
+	text := fmt.Sprintf("the permission `%s %s`", needed, accessOf(o))
+	if isEither {
+		text += ", or " + other
+	}
+	return text
+}
+
+// guardLabel returns the same for programs, such as network.groups write, or network.groups write or a client.
+func guardLabel(o *route.Route) string {
+	return strings.NewReplacer("the permission ", "", "`, or ", " or ", "`", "").Replace(describeGuard(o))
 }
 
 // rawContent describes bodies by their media type alone.

@@ -84,11 +84,9 @@ export const documentQuery = queryOptions({
 export function lacks(guard: string, me: Me): string | undefined {
   if (guard === "every permission") return me.kind === "client" ? guard : undefined;
   if (guard === "a client") return me.kind === "client" ? undefined : guard;
-  const match = /^([a-z]+\.[a-z_]+)( or a client)? (read|write)( or self)?$/.exec(guard) ?? /^([a-z]+\.[a-z_]+) (read|write)( or self)?$/.exec(guard);
+  const match = /^([a-z]+\.[a-z_]+ (?:read|write))(?: or (a client|a reseller|self))?$/.exec(guard);
   if (!match) return undefined;
-  const [, name] = match;
-  const verb = guard.includes(" write") ? "write" : "read";
-  if (guard.includes("or a client") && me.kind === "client") return undefined;
-  if (guard.includes("or self") && me.kind !== "client") return undefined;
-  return me.permissions.has(`${name} ${verb}`) ? undefined : `${name} ${verb}`;
+  const [, permission = "", other] = match;
+  if (other === "self" ? me.kind !== "client" : other && me.kind === "client") return undefined;
+  return me.permissions.has(permission) ? undefined : permission;
 }
