@@ -87,6 +87,9 @@ func Read(text []byte) (all []*Item, err error) {
 		if err := i.flatten("", raw); err != nil {
 			return nil, fmt.Errorf("line %d: %w", i.line, err)
 		}
+		if i.noun == "entity" {
+			i.spellAddresses()
+		}
 		if i.members[applied[i.noun]] == nil {
 			return nil, fmt.Errorf("line %d: the %s has no %s, by which it is known again", i.line, i.noun, applied[i.noun])
 		}
