@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -50,6 +51,17 @@ func TestGift(t *testing.T) {
 	version := after.Version
 	if repeated := testkit.Decode[network.IPEntity](as["reseller"].Do("POST", at+"/give", body).Want(200)); repeated.Version != version {
 		t.Errorf("got version %d of the repeated gift, want %d", repeated.Version, version)
+	}
+
+	// What was read can be sent back, as JSON and as CSV.
+	whole := c.Do("GET", at, nil).Want(200).Text
+	if got := c.Do("PATCH", at, whole).Want(200).Text; got != whole {
+		t.Errorf("got %s from an entity that was sent back, want %s", got, whole)
+	}
+	sheet := c.Do("GET", "/entity?via="+fmt.Sprint(ids["reseller"]), nil, "Accept", "text/csv").Want(200).Text
+	c.Do("POST", "/entity", sheet, "Content-Type", "text/csv").Want(200)
+	if got := c.Do("GET", at, nil).Want(200).Text; got != whole {
+		t.Errorf("got %s after CSV was sent back, want %s", got, whole)
 	}
 
 	as["sub"].Do("PATCH", at, `{"nickname": "mine"}`).Want(200)
