@@ -18,6 +18,9 @@ func TestClientsDay(t *testing.T) {
 	b.agent.PostEvent(b.bootToken(m), "done", m.address, "")
 	b.awaitStatus(m, "installed")
 	testkit.Eventually(t, "the client gets a mail", func() bool { return b.box.Accepted() == 1 })
+	testkit.Eventually(t, "the log has the install", func() bool {
+		return b.c.Do("GET", "/log?type=pxe.install.installed", nil).Want(200).Text != "[]\n"
+	})
 	body := path(`{"name": "mine", "owner": {"url": "/client/%d"}}`, b.client)
 	key := testkit.Decode[struct{ Key string }](b.c.Do("POST", "/auth/key", body).Want(200)).Key
 	tour.Run(t, "../../..", b.c.URL, "KEY="+key, "docs/do/rent.md")

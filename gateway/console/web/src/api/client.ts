@@ -31,7 +31,7 @@ export type Sent = {
 };
 
 // header shows the gateway that a request is the console's own: the session's cookie counts only with it.
-const header = { "X-Ironplane-Console": "1" };
+export const header = { "X-Ironplane-Console": "1" };
 
 // api is the typed client. The generic pages send their requests through it as well.
 export const api = createClient<paths>({ baseUrl: location.origin, credentials: "same-origin", headers: header, fetch: fetchWithRetry });

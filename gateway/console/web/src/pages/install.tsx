@@ -1,5 +1,6 @@
 import type { ReactElement } from "react";
 import type { components } from "../api/schema";
+import { live } from "../api/live";
 import { Badge, Copy, Time } from "../ui/parts";
 import { Icon } from "../ui/icons";
 import { ItemPage, Overview, type ItemProps } from "../resource/item";
@@ -11,8 +12,9 @@ const stages = ["waiting", "booting", "installing", "installed"] as const;
 
 const pollInterval = 2000;
 
-function hasEnded(status: Install["status"]): boolean {
-  return ["installed", "failed", "cancelled"].includes(status);
+// needsPolling reports whether an install changes without events: its progress has none.
+function needsPolling(status: Install["status"]): boolean {
+  return status === "installing" || (!live.get() && ["waiting", "booting"].includes(status));
 }
 
 // InstallPage is an install with its stages, and what the machine has requested.
@@ -20,7 +22,7 @@ export default function InstallPage(props: ItemProps): ReactElement {
   return (
     <ItemPage
       {...props}
-      poll={(item) => (item && !hasEnded((item as unknown as Install).status) ? pollInterval : false)}
+      poll={(item) => (item && needsPolling((item as unknown as Install).status) ? pollInterval : false)}
       overview={(item) => {
         const install = item as unknown as Install;
         return (

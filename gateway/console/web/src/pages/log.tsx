@@ -1,6 +1,7 @@
-import type { ReactElement } from "react";
+import { useSyncExternalStore, type ReactElement } from "react";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { send } from "../api/client";
+import { live } from "../api/live";
 import type { components } from "../api/schema";
 import { Button, Empty, Loading, ProblemBox } from "../ui/parts";
 import { ItemPage, type ItemProps } from "../resource/item";
@@ -14,13 +15,14 @@ type LogItem = components["schemas"]["LogItem"];
 // LogPage is the audit log, the newest first. An entry opens to the members before and after.
 export function LogPage({ node }: ItemProps): ReactElement {
   const [search, change] = useAddress();
+  const isLive = useSyncExternalStore(live.subscribe, live.get);
   const filters = Object.fromEntries(filtersOf(node).map((f) => [f.name, search[f.name]]));
   const query = { ...filters, q: search.q, sort: search.sort ?? "-id", per_page: "50", cursor: search.cursor };
   const log = useQuery({
     queryKey: ["list", "/log", query],
     queryFn: ({ signal }) => send<LogItem[]>("get", "/log", { query, signal }),
     placeholderData: keepPreviousData,
-    refetchInterval: search.cursor ? false : 10_000,
+    refetchInterval: search.cursor || isLive ? false : 10_000,
   });
   return (
     <section className="page" aria-label={node.title}>

@@ -3,6 +3,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate, useLocation } from "@tanstack/react-router";
 import { connection, unauthorized } from "../api/client";
 import type { Node } from "../api/document";
+import { follow } from "../api/live";
 import { lacks, meQuery, renew, signOut } from "../api/session";
 import { LazyMenu } from "../ui/lazy-menu";
 import { Button, Messages } from "../ui/parts";
@@ -40,12 +41,19 @@ export function Layout(): ReactElement {
   const { pathname } = useLocation();
   const client = useQueryClient();
   const navigate = useNavigate();
+  const me = useMe();
   const isUnauthorized = useSyncExternalStore(unauthorized.subscribe, unauthorized.get);
   useEffect(() => setMenuOpen(false), [pathname]);
   useEffect(() => {
     const timer = setInterval(() => document.visibilityState === "visible" && void renew().catch(() => undefined), renewInterval);
     return () => clearInterval(timer);
   }, []);
+  useEffect(() => {
+    if (me.kind === "client") return; // clients have no events
+    const stop = new AbortController();
+    follow(client, `ironplane-events-${me.key.id}`, stop.signal);
+    return () => stop.abort();
+  }, [client, me.kind, me.key.id]);
   useEffect(() => {
     if (!isUnauthorized) return;
     client.setQueryData(meQuery.queryKey, null);
