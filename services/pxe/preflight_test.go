@@ -165,7 +165,7 @@ func TestPreflightOfSecureBoot(t *testing.T) {
 	b.waitFor("both agents report no TFTP", "SELECT bool_and(dhcp->>'tftp' IS NULL) FROM site_agent")
 	b.wantReasons("no TFTP", body, []string{"/host/firmware", "no_bootloader", "/host/firmware", "no_bootloader"})
 	b.setDHCP(offer)
-	b.waitFor("both agents report TFTP", "SELECT bool_and(dhcp->>'tftp' = 'true') FROM site_agent")
+	b.waitFor("both agents report TFTP", "SELECT bool_and(coalesce(dhcp->>'tftp', '') = 'true') FROM site_agent")
 	rendering := testkit.Decode[install.Rendering](b.Do("POST", path("/pxe/profile/%d/render", b.profile), body).Want(200))
 	got := rendering.RenderFiles[0].Text
 	if len(rendering.Reasons) > 0 || !strings.HasPrefix(got, "linux '(tftp,") || !strings.HasSuffix(got, ")/linux' 'uefi' 'true'\nboot\n") {
