@@ -110,7 +110,6 @@ func (c *serverCounts) loop() service.Task {
 func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 	err = c.db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the change is recorded by network")
-		tx.Wake(wake.Changes) // the system service counts the servers of integrations
 		rows, err := tx.Query(
 			ctx,
 			"DELETE FROM client_recount WHERE id IN (SELECT id FROM client_recount ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING id",
@@ -123,6 +122,7 @@ func (c *serverCounts) countDue(ctx context.Context) (more bool, err error) {
 		if more = len(clients) == maxCounted; err != nil || len(clients) == 0 {
 			return err
 		}
+		tx.Wake(wake.Changes) // the system service counts the servers of integrations
 		counts, err := c.askCounts(ctx, clients)
 		if err != nil {
 			return err

@@ -38,18 +38,22 @@ func (s *Installs) HoldSuspended(ctx context.Context) error {
 	}
 }
 
-// hold asks which of the clients are suspended, and holds the waiting installs of these.
+// hold asks which of the clients are suspended, and holds the waiting installs of these. Only one transaction at a time asks: an older
+// answer must not replace a newer one.
 func (s *Installs) hold(ctx context.Context, clients []int64) error {
 	ids, err := json.Marshal(clients)
 	if err != nil {
 		return err
 	}
-	suspended := []int64{}
-	if s.ask(ctx, "clients", "clients", "/internal/suspended?clients="+url.QueryEscape(string(ids)), &suspended) != nil {
-		return nil // the service is away, or of an earlier version: the next call asks again
-	}
 	return s.DB.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the suspension is recorded by clients")
+		if err := tx.Lock(ctx, "holds of installs", 0); err != nil {
+			return err
+		}
+		suspended := []int64{}
+		if s.ask(ctx, "clients", "clients", "/internal/suspended?clients="+url.QueryEscape(string(ids)), &suspended) != nil {
+			return nil // the service is away, or of an earlier version: the next call asks again
+		}
 		done, err := tx.Exec(ctx, `
 			UPDATE install SET held = NOT held, revision = nextval('install_revision'), stage_at = now() WHERE id IN (
 				SELECT id FROM install WHERE status = 'waiting' AND client_id = ANY ($1) AND held <> (client_id = ANY ($2)) ORDER BY id FOR UPDATE)`,
