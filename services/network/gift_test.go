@@ -79,7 +79,7 @@ func TestGift(t *testing.T) {
 	}
 	for _, query := range []string{path("?owner=%d", ids["sub"]), path("?via=%d", ids["reseller"]), ""} {
 		if got := entityIDs(as["partner"], query); len(got) > 0 {
-			t.Errorf("a stranger asks for %q: got %v, want nothing", query, got)
+			t.Errorf("an unlinked client asks for %q: got %v, want nothing", query, got)
 		}
 	}
 	as["reseller"].Do("GET", path("/entity/%d", second), nil).Want(200)

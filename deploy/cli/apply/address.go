@@ -3,12 +3,14 @@ package apply
 import (
 	"net/netip"
 	"strings"
+
+	"go4.org/netipx"
 )
 
 // spellAddresses gives the addresses of an entity the spelling of the API's answers, by which they are compared.
 func (i *Item) spellAddresses() {
 	for name, value := range i.members {
-		isAddress := name != "nickname" && name != "name" && name != "billing_id" && name != "note"
+		isAddress := name == "full_ip" || strings.HasPrefix(name, "v4.") || strings.HasPrefix(name, "v6.")
 		if text, ok := value.(string); ok && isAddress {
 			i.members[name] = spellAddress(text)
 		}
@@ -17,11 +19,11 @@ func (i *Item) spellAddresses() {
 
 // spellAddress returns an address, a range or a prefix as the API spells it, and any other text as it is.
 func spellAddress(text string) string {
-	if first, last, ok := strings.Cut(text, "-"); ok {
-		if first, last = spellAddress(first), spellAddress(last); first != last {
-			return first + "-" + last
+	if r, err := netipx.ParseIPRange(text); err == nil {
+		if r.From() == r.To() {
+			return r.From().String()
 		}
-		return first
+		return r.String()
 	}
 	if address, err := netip.ParseAddr(text); err == nil {
 		return address.String()

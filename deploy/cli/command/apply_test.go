@@ -53,13 +53,15 @@ func TestApplyAddresses(t *testing.T) {
 	s := start(t)
 	name := file(t, `
 - {kind: group, name: Spelled 1}
-- {kind: entity, full_ip: 10.89.0.1/32, group: Spelled 1}
+- {kind: client, email: spelled@example.com, first: Ann, last: Spelled}
+- {kind: entity, full_ip: 10.89.0.1/32, group: Spelled 1, owner: {id: spelled@example.com, server: {id: 4, name: web-web}}}
 - {kind: entity, full_ip: 10.89.0.2-10.89.0.2, group: Spelled 1}
 - {kind: entity, full_ip: "2001:DB8:89:0::1", group: Spelled 1}
 - {kind: entity, full_ip: "2001:DB8:8900::/64", group: Spelled 1, v6: {gateway: "2001:DB8:8900::FFFF"}}
 `)
-	s.wants("5 created, 0 updated, 0 unchanged\n", "apply", "-f", name, "--yes")
-	s.wants("0 created, 0 updated, 5 unchanged\n", "apply", "-f", name, "--yes")
+	s.wants("6 created, 0 updated, 0 unchanged\n", "apply", "-f", name, "--yes")
+	s.wants("web-web\n", "entity", "list", "--q", "web-web", "--jq", ".[].owner.server.name")
+	s.wants("0 created, 0 updated, 6 unchanged\n", "apply", "-f", name, "--yes")
 	s.wants("10.89.0.1\n10.89.0.2\n2001:db8:89::1\n2001:db8:8900::/64\n", "entity", "list", "--group", "Spelled 1", "--jq", ".[].full_ip")
 	twice := file(t, "- {kind: entity, full_ip: 10.0.0.1, group: x}\n- {kind: entity, full_ip: 10.0.0.1/32, group: x}")
 	s.run("apply", "-f", twice, "--yes").fails(5, `no group has the name "x"`) // an address exists once in each group
