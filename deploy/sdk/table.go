@@ -37,7 +37,7 @@ func noun(r *model.Resource) string {
 
 // generateTable returns the table of package operations: a line for each operation and each body, so that changes are easy to read.
 func generateTable(d *model.Document) ([]byte, error) {
-	w := &tableWriter{d, d.Resources(), map[string][]operations.Parameter{}}
+	w := &tableWriter{d, d.Resources(), map[string][]operations.Parameter{}, map[string][]operations.Parameter{}}
 	var b bytes.Buffer
 	b.WriteString("{\"operations\": [\n")
 	first := true
@@ -55,18 +55,30 @@ func generateTable(d *model.Document) ([]byte, error) {
 		}
 	}
 	b.WriteString("\n], \"bodies\": {\n")
-	for i, name := range slices.Sorted(maps.Keys(w.bodies)) {
-		text, err := encode(w.bodies[name])
+	if err := writeMembers(&b, w.bodies); err != nil {
+		return nil, err
+	}
+	b.WriteString("\n}, \"answers\": {\n")
+	if err := writeMembers(&b, w.answers); err != nil {
+		return nil, err
+	}
+	b.WriteString("\n}}\n")
+	return b.Bytes(), nil
+}
+
+// writeMembers writes a line for each name.
+func writeMembers(b *bytes.Buffer, members map[string][]operations.Parameter) error {
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		text, err := encode(members[name])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if i > 0 {
 			b.WriteString(",\n")
 		}
-		fmt.Fprintf(&b, "%q: %s", name, text)
+		fmt.Fprintf(b, "%q: %s", name, text)
 	}
-	b.WriteString("\n}}\n")
-	return b.Bytes(), nil
+	return nil
 }
 
 // encode returns a value as one line of JSON.
@@ -82,6 +94,7 @@ type tableWriter struct {
 	document  *model.Document
 	resources []*model.Resource
 	bodies    map[string][]operations.Parameter
+	answers   map[string][]operations.Parameter
 }
 
 func (w *tableWriter) operation(m *model.Method) operations.Operation {
@@ -126,7 +139,26 @@ func (w *tableWriter) operation(m *model.Method) operations.Operation {
 	case m.RawBody:
 		o.RawBody = slices.Sorted(maps.Keys(m.Operation.Body.Content))[0]
 	}
+	if item := viewed(m); item != nil {
+		o.Item = item.RefName()
+		w.answers[o.Item] = w.members(item, "", true, o.Noun)
+	}
 	return o
+}
+
+// viewed returns the schema of the one item that a method views, or nil.
+func viewed(m *model.Method) *model.Schema {
+	item := m.Answer
+	if m.Verb != "GET" || item == nil || m.Paged {
+		return nil
+	}
+	if item.Items != nil { // the permissions of an integration are a list of one
+		item = item.Items
+	}
+	if item.RefName() == "" {
+		return nil
+	}
+	return item
 }
 
 // answerOf returns the kind of a method's answer.
@@ -181,26 +213,26 @@ func (w *tableWriter) resolve(s *model.Schema) *model.Schema {
 	return s
 }
 
-// members returns the leaves of a body. Nested ones have their parents' names before their own.
+// members returns the leaves of a body or an answer. Nested ones have their parents' names before their own.
 func (w *tableWriter) members(body *model.Schema, prefix string, required bool, own string) (all []operations.Parameter) {
 	of := w.resolve(body)
 	for _, name := range slices.Sorted(maps.Keys(of.Properties)) {
 		schema, _ := of.Properties[name].Nullable()
 		isRequired := required && slices.Contains(of.Required, name)
-		isLeaf := slices.Contains([]string{"RefBody", "TimestampBody"}, schema.RefName())
+		isLeaf := slices.Contains([]string{"RefBody", "TimestampBody", "Ref", "Timestamp"}, schema.RefName())
 		if nested := w.resolve(schema); !isLeaf && len(nested.Properties) > 0 {
 			all = append(all, w.members(schema, prefix+name+".", isRequired, own)...)
 			continue
 		}
-		all = append(all, w.parameter(prefix+name, schema, of.Properties[name].Description, isRequired, own))
+		all = append(all, w.parameter(prefix+name, of.Properties[name], of.Properties[name].Description, isRequired, own))
 	}
 	return all
 }
 
 // parameter describes a value. own is the operation's noun.
 func (w *tableWriter) parameter(name string, s *model.Schema, doc string, required bool, own string) operations.Parameter {
-	s, _ = s.Nullable()
-	p := operations.Parameter{Name: name, Required: required, Doc: doc, Enum: s.Enum}
+	s, isNullable := s.Nullable()
+	p := operations.Parameter{Name: name, Required: required, Doc: doc, Enum: s.Enum, Null: isNullable}
 	p.Secret = s.WriteOnly && !strings.HasSuffix(name, "url")
 	if s.Items != nil {
 		p.List = true
@@ -208,9 +240,9 @@ func (w *tableWriter) parameter(name string, s *model.Schema, doc string, requir
 		p.Enum = s.Enum
 	}
 	switch {
-	case s.RefName() == "RefBody":
+	case s.RefName() == "RefBody", s.RefName() == "Ref":
 		p.Kind = "ref"
-	case s.RefName() == "TimestampBody", s.Format == "date-time":
+	case s.RefName() == "TimestampBody", s.RefName() == "Timestamp", s.Format == "date-time":
 		p.Kind = "time"
 	case len(s.AnyOf) == 2 && s.AnyOf[1].RefName() == "RefBody":
 		p.Kind = "name"

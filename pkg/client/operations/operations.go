@@ -34,6 +34,7 @@ type Operation struct {
 	RawBody string      `json:"rawBody,omitempty"` // the type of a body that is not JSON
 	ReadCSV bool        `json:"readCSV,omitempty"` // whether a body of CSV creates and edits many items
 	Answer  string      `json:"answer,omitempty"`  // json, list, text or nothing
+	Item    string      `json:"item,omitempty"`    // of an operation that views an item: the name of the item's members in Answers
 	Columns []string    `json:"columns,omitempty"` // the members of the answer that fit into a table
 	Paged   bool        `json:"paged,omitempty"`   // whether the answer is a list with pages, also as CSV
 	DryRun  bool        `json:"dryRun,omitempty"`
@@ -50,15 +51,17 @@ type Parameter struct {
 	List     bool     `json:"list,omitempty"`
 	Required bool     `json:"required,omitempty"`
 	Secret   bool     `json:"secret,omitempty"`
+	Null     bool     `json:"null,omitempty"` // whether null clears it
 	Enum     []string `json:"enum,omitempty"`
 	Of       string   `json:"of,omitempty"` // the noun of the item that an id names
 	Doc      string   `json:"doc,omitempty"`
 }
 
-// Table has all operations, ordered by noun and by route, and the members of their bodies.
+// Table has all operations, ordered by noun and by route, and the members of their bodies and of the items that they view.
 type Table struct {
 	Operations []*Operation           `json:"operations"`
 	Bodies     map[string][]Parameter `json:"bodies"`
+	Answers    map[string][]Parameter `json:"answers"`
 }
 
 // All returns the table. Callers do not change it.
