@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +83,7 @@ func (i *item) Create(ctx context.Context, req resource.CreateRequest, resp *res
 	p := pending{rand.Text(), r.Body}
 	answer, err := i.create(ctx, r, p)
 	if errors.Is(err, client.ErrUnknownOutcome) {
-		// The next run replaces the item, and the deletion finds out whether there is one.
+		// The next run finds out with which id, and replaces the item: Terraform keeps no item whose creation failed.
 		setPrivate(ctx, resp.Private, pendingKey, p, d)
 		resp.State.Raw = untree(resp.State.Raw.Type(), withoutUnknown(plan), d)
 	}
@@ -108,12 +107,19 @@ func (i *item) create(ctx context.Context, r *client.Request, p pending) (*answe
 func (i *item) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	d := &resp.Diagnostics
 	state := tree(req.State.Raw, d)
-	if text, _ := req.Private.GetKey(ctx, pendingKey); text != nil || !i.isConfigured(d) {
+	if !i.isConfigured(d) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.api.timeout)
 	defer cancel()
-	answer, err := i.view(ctx, state)
+	var answer *answered
+	var err error
+	var p pending
+	if getPrivate(ctx, req.Private, pendingKey, &p) {
+		answer, err = i.resume(ctx, state, p)
+	} else {
+		answer, err = i.view(ctx, state)
+	}
 	if errors.Is(err, client.ErrNotFound) {
 		resp.State.RemoveResource(ctx)
 		return
@@ -122,7 +128,22 @@ func (i *item) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 		i.kind.report(d, "read", err)
 		return
 	}
+	d.Append(resp.Private.SetKey(ctx, pendingKey, nil)...)
 	i.keep(ctx, &resp.State.Raw, resp.Private, state, answer, d)
+}
+
+// resume ends a creation whose outcome is not known: the API answers as it did, or creates the item now. The error is ErrNotFound if
+// the API refuses to.
+func (i *item) resume(ctx context.Context, state any, p pending) (*answered, error) {
+	r, err := i.kind.request(i.kind.create, state, p.Body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := i.create(ctx, r, p)
+	if errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrConflict) {
+		return nil, fmt.Errorf("%w: %w", client.ErrNotFound, err)
+	}
+	return answer, err
 }
 
 // Update sends what changed, unless somebody else has changed the item since the plan.
@@ -201,18 +222,6 @@ func (i *item) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 		i.reset(ctx, state, wasSet(ctx, req.Private), d)
 		return
 	}
-	var p pending
-	if getPrivate(ctx, req.Private, pendingKey, &p) {
-		created, err := i.resume(ctx, state, p)
-		if err != nil {
-			k.report(d, "find out about", err)
-			return
-		}
-		if created == nil {
-			return
-		}
-		state = created
-	}
 	if k.release && slices.ContainsFunc(setNames(ctx, req.Private), func(name string) bool { return strings.HasPrefix(name, "owner.") }) {
 		for _, body := range []map[string]any{{"owner": nil}, {"status": "available"}} { // the release begins a quarantine
 			if _, err := i.edit(ctx, state, body, ""); err != nil && !errors.Is(err, client.ErrNotFound) {
@@ -228,23 +237,6 @@ func (i *item) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		k.report(d, "delete", err)
 	}
-}
-
-// resume ends a creation whose outcome is not known, and returns the values of its item. It is nil if the API refuses to create it.
-func (i *item) resume(ctx context.Context, state any, p pending) (any, error) {
-	r, err := i.kind.request(i.kind.create, state, p.Body)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := i.create(ctx, r, p)
-	refusal, isRefusal := errors.AsType[*client.Error](err)
-	if isRefusal && refusal.Status < http.StatusInternalServerError && !errors.Is(err, client.ErrRateLimited) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return decode(i.kind.Attributes, state, answer.item), nil
 }
 
 // discard sends a request whose answer says nothing new.
