@@ -6,19 +6,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/ironplane/ironplane/pkg/client"
 	"github.com/ironplane/ironplane/pkg/client/operations"
 )
 
+// installMembers are the members of an install that the API does not know of.
+var installMembers = []string{"triggers", "force", "wait", "timeouts"}
+
 // defaultInstallTimeout is how long the creation of an install waits for the machine.
 const defaultInstallTimeout = time.Hour
 
 // keepOnce keeps the members of an install that the configuration sets: they say what the next install gets, not what the last got.
 func keepOnce(k *Kind, values map[string]any, prior any) {
-	for _, name := range []string{"triggers", "wait", "timeouts"} {
+	for _, name := range installMembers {
 		values[name] = member(prior, name)
 	}
 	leaves(k.Attributes, "", func(name string, a *Attribute) {
@@ -39,11 +41,7 @@ func (i *item) await(ctx context.Context, req resource.CreateRequest, resp *reso
 	}
 	timeout := defaultInstallTimeout
 	if text, ok := at(config, "timeouts.create").(string); ok {
-		var err error
-		if timeout, err = parseTimeout(text); err != nil {
-			d.AddAttributeWarning(path.Root("timeouts"), "Invalid timeout", err.Error()+"; waited for 1h")
-			timeout = defaultInstallTimeout
-		}
+		timeout, _ = parseTimeout(text) // duration has checked it
 	}
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
@@ -65,4 +63,14 @@ func (i *item) await(ctx context.Context, req resource.CreateRequest, resp *reso
 		}
 		i.kind.report(d, "wait for", err)
 	}
+}
+
+// cancelWaiting cancels an install that no machine has begun, so that it can be deleted.
+func (i *item) cancelWaiting(ctx context.Context, state any) error {
+	id, _ := member(state, "id").(int64)
+	install, err := i.api.client.Installs.Get(ctx, id)
+	if err == nil && install.Status == "waiting" {
+		_, err = i.api.client.Installs.Cancel(ctx, id)
+	}
+	return err
 }

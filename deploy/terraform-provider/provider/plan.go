@@ -2,7 +2,6 @@ package provider
 
 import (
 	"context"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -71,7 +70,7 @@ func plan(attributes []*Attribute, config, state any, isChanged bool) any {
 
 // planInstall plans the members of an install that the API does not know of.
 func (k *Kind) planInstall(config, state any, plan map[string]any, isChanged bool, resp *resource.ModifyPlanResponse) {
-	for _, name := range []string{"triggers", "wait", "timeouts"} {
+	for _, name := range installMembers {
 		plan[name] = member(config, name)
 	}
 	if !same(member(config, "triggers"), member(state, "triggers")) {
@@ -79,7 +78,7 @@ func (k *Kind) planInstall(config, state any, plan map[string]any, isChanged boo
 	} else if isChanged {
 		resp.Diagnostics.AddWarning(
 			"The machine is not installed again",
-			"It keeps what was installed. "+strings.Join([]string{"Change triggers to install it again", "which erases its disks."}, ", "),
+			"It keeps what was installed. Change triggers to install it again, which erases its disks.",
 		)
 	}
 }

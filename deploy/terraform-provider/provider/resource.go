@@ -81,6 +81,9 @@ func (i *item) Create(ctx context.Context, req resource.CreateRequest, resp *res
 		return
 	}
 	p := pending{rand.Text(), r.Body}
+	if codes, _ := member(config, "force").([]any); k.installs && len(codes) > 0 {
+		r.Query.Set("force", strings.Trim(strings.ReplaceAll(fmt.Sprint(codes), " ", ","), "[]"))
+	}
 	answer, err := i.create(ctx, r, p)
 	if errors.Is(err, client.ErrUnknownOutcome) {
 		// The next run finds out with which id, and replaces the item: Terraform keeps no item whose creation failed.
@@ -228,6 +231,12 @@ func (i *item) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 				k.report(d, "release", err)
 				return
 			}
+		}
+	}
+	if k.installs {
+		if err := i.cancelWaiting(ctx, state); err != nil && !errors.Is(err, client.ErrNotFound) {
+			k.report(d, "cancel", err)
+			return
 		}
 	}
 	r, err := k.request(k.delete, state, nil)

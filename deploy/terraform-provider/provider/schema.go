@@ -25,6 +25,11 @@ func (k *Kind) resourceSchema() schema.Schema {
 			MarkdownDescription: "Any texts. A change of them installs the machine again, which erases its disks. " +
 				"Changes of other members wait for that.",
 		}
+		s.Attributes["force"] = schema.ListAttribute{
+			Optional:            true,
+			ElementType:         types.StringType,
+			MarkdownDescription: "The codes of reasons against the install to pass over, such as `no_dhcp`.",
+		}
 		s.Attributes["wait"] = schema.BoolAttribute{
 			Optional:            true,
 			MarkdownDescription: "Whether the creation waits until the machine is installed. The default is true.",
@@ -34,6 +39,7 @@ func (k *Kind) resourceSchema() schema.Schema {
 			MarkdownDescription: "How long operations may take.",
 			Attributes: map[string]schema.Attribute{"create": schema.StringAttribute{
 				Optional:            true,
+				Validators:          []validator.String{duration{}},
 				MarkdownDescription: "How long the creation waits for the machine, such as `90m`. The default is `1h`.",
 			}},
 		}
@@ -198,5 +204,21 @@ func (o oneOf) MarkdownDescription(ctx context.Context) string { return o.Descri
 func (o oneOf) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if value := req.ConfigValue; !value.IsNull() && !value.IsUnknown() && !slices.Contains(o, value.ValueString()) {
 		resp.Diagnostics.AddAttributeError(req.Path, "Invalid value", fmt.Sprintf("%q must be %s.", value.ValueString(), o.Description(ctx)))
+	}
+}
+
+// duration accepts what parseTimeout reads.
+type duration struct{}
+
+func (duration) Description(context.Context) string { return "a duration such as 90s, 5m or 2h" }
+
+func (d duration) MarkdownDescription(ctx context.Context) string { return d.Description(ctx) }
+
+func (duration) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if _, err := parseTimeout(req.ConfigValue.ValueString()); err != nil {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid timeout", err.Error())
 	}
 }
