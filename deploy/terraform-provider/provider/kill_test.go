@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -135,6 +137,15 @@ resource "ironplane_api_key" "lost" {
 		t.Fatalf("got %v, %d keys and\n%s\nwant a failure, and one key", err, count(), out)
 	}
 	losing.Store(false)
+	state := w.read("terraform.tfstate")
+	w.write("terraform.tfstate", aged(t, state))
+	if _, plan := w.isPlanEmpty(); !strings.Contains(plan, "too late to send it again") {
+		t.Errorf("got the plan\n%s\nwant a warning", plan)
+	}
+	if count() != 1 {
+		t.Errorf("got %d keys after the plan, want one", count())
+	}
+	w.write("terraform.tfstate", state)
 	w.must("apply", "-auto-approve")
 	if isEmpty, plan := w.isPlanEmpty(); count() != 1 || !isEmpty {
 		t.Errorf("got %d keys and the plan\n%s\nwant one key, and an empty plan", count(), plan)
@@ -143,4 +154,29 @@ resource "ironplane_api_key" "lost" {
 	if count() != 0 {
 		t.Errorf("got %d keys after the destruction, want none", count())
 	}
+}
+
+// aged returns a state that was written two days earlier.
+func aged(t *testing.T, state string) string {
+	t.Helper()
+	var decoded map[string]any
+	if err := json.Unmarshal([]byte(state), &decoded); err != nil {
+		t.Fatal(err)
+	}
+	instance := decoded["resources"].([]any)[0].(map[string]any)["instances"].([]any)[0].(map[string]any)
+	var members map[string][]byte
+	var p pending
+	private, err := base64.StdEncoding.DecodeString(instance["private"].(string))
+	if err := errors.Join(err, json.Unmarshal(private, &members), json.Unmarshal(members[pendingKey], &p)); err != nil {
+		t.Fatal(err)
+	}
+	p.At = p.At.Add(-48 * time.Hour)
+	members[pendingKey], err = json.Marshal(p)
+	private, err2 := json.Marshal(members)
+	instance["private"] = base64.StdEncoding.EncodeToString(private)
+	text, err3 := json.Marshal(decoded)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T) (*client.Client, *product) {
 	t.Helper()
 	if terraformPath() == "" {
-		t.Skip("terraform or tofu is not on PATH, and TF_ACC_TERRAFORM_PATH names none")
+		t.Skip("neither terraform nor tofu is installed; make tofu builds one, and TF_ACC_TERRAFORM_PATH names another")
 	}
 	shared.Do(func() { shared.product, shared.err = newProduct() })
 	if shared.err != nil {
@@ -67,12 +67,17 @@ func (p *product) client(t *testing.T) *client.Client {
 	return c
 }
 
-// terraformPath returns the program that tests use, or an empty text.
+// terraformPath returns the program that tests use, or an empty text: what make tofu has built, or what is installed.
 func terraformPath() string {
 	if program := os.Getenv("TF_ACC_TERRAFORM_PATH"); program != "" {
 		return program
 	}
-	for _, name := range []string{"terraform", "tofu"} {
+	if built, err := filepath.Abs("../../../bin/tofu"); err == nil {
+		if _, err := os.Stat(built); err == nil {
+			return built
+		}
+	}
+	for _, name := range []string{"tofu", "terraform"} {
 		if program, err := exec.LookPath(name); err == nil {
 			return program
 		}
@@ -97,7 +102,17 @@ func newProduct() (*product, error) {
 	if err := p.start("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
-	environment := map[string]string{"IRONPLANE_URL": p.URL, "IRONPLANE_KEY": p.Key, "TF_ACC": "1", "TF_ACC_TERRAFORM_PATH": terraformPath()}
+	settings := filepath.Join(folder, "terraformrc") // nobody's own
+	if err := os.WriteFile(settings, nil, 0o600); err != nil {
+		return nil, err
+	}
+	environment := map[string]string{
+		"IRONPLANE_URL": p.URL, "IRONPLANE_KEY": p.Key,
+		"TF_ACC": "1", "TF_ACC_TERRAFORM_PATH": terraformPath(), "TF_CLI_CONFIG_FILE": settings, "CHECKPOINT_DISABLE": "1",
+	}
+	if strings.Contains(filepath.Base(terraformPath()), "tofu") {
+		environment["TF_ACC_PROVIDER_HOST"] = "registry.opentofu.org"
+	}
 	for name, value := range environment {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err

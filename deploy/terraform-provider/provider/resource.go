@@ -3,12 +3,12 @@ package provider
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -23,25 +23,6 @@ import (
 type item struct {
 	kind *Kind
 	api  *api
-}
-
-// Keys of the private state.
-const (
-	etagKey    = "etag"    // the version of the item at the last read
-	setKey     = "set"     // the members that the configuration had at the last apply
-	pendingKey = "pending" // a creation whose outcome is not known
-)
-
-// pending is a creation whose outcome is not known. The API answers to it once more what it answered before, or carries it out.
-type pending struct {
-	Key  string          `json:"key"`
-	Body json.RawMessage `json:"body"`
-}
-
-// private is a resource's private state.
-type private interface {
-	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
-	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
 }
 
 func (i *item) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
@@ -80,7 +61,7 @@ func (i *item) Create(ctx context.Context, req resource.CreateRequest, resp *res
 		k.report(d, "create", err)
 		return
 	}
-	p := pending{rand.Text(), r.Body}
+	p := pending{rand.Text(), r.Body, time.Now().UTC()}
 	if codes, _ := member(config, "force").([]any); k.installs && len(codes) > 0 {
 		r.Query.Set("force", strings.Trim(strings.ReplaceAll(fmt.Sprint(codes), " ", ","), "[]"))
 	}
@@ -119,6 +100,13 @@ func (i *item) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 	var err error
 	var p pending
 	if getPrivate(ctx, req.Private, pendingKey, &p) {
+		if time.Since(p.At) > pendingFor {
+			k := strings.ReplaceAll(i.kind.Name, "_", " ")
+			d.AddWarning("The outcome of a creation is not known", fmt.Sprintf("The creation of a %s got no answer at %s, and it is too late to "+
+				"send it again. If the API has the %s, import it. Otherwise, the next apply creates another one.", k, p.At.Format(time.RFC3339), k))
+			resp.State.RemoveResource(ctx)
+			return
+		}
 		answer, err = i.resume(ctx, state, p)
 	} else {
 		answer, err = i.view(ctx, state)
@@ -306,45 +294,6 @@ func (i *item) isConfigured(d *diag.Diagnostics) bool {
 		d.AddError("The provider is not configured", "Its url or key is not known yet.")
 	}
 	return !d.HasError()
-}
-
-// wasSet returns the names of the members that the configuration had at the last apply.
-func wasSet(ctx context.Context, p private) map[string]bool {
-	set := map[string]bool{}
-	for _, name := range setNames(ctx, p) {
-		set[name] = true
-	}
-	return set
-}
-
-func setNames(ctx context.Context, p private) (names []string) {
-	getPrivate(ctx, p, setKey, &names)
-	return names
-}
-
-func setSet(ctx context.Context, p private, k *Kind, config any, d *diag.Diagnostics) {
-	names := []string{}
-	leaves(k.Attributes, "", func(name string, _ *Attribute) {
-		if at(config, name) != nil {
-			names = append(names, name)
-		}
-	})
-	slices.Sort(names)
-	setPrivate(ctx, p, setKey, names, d)
-}
-
-func getPrivate(ctx context.Context, p private, key string, into any) bool {
-	text, d := p.GetKey(ctx, key)
-	return !d.HasError() && text != nil && json.Unmarshal(text, into) == nil
-}
-
-func setPrivate(ctx context.Context, p private, key string, value any, d *diag.Diagnostics) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		d.AddError("Cannot store the private state", err.Error())
-		return
-	}
-	d.Append(p.SetKey(ctx, key, text)...)
 }
 
 func tree(v tftypes.Value, d *diag.Diagnostics) any {

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +47,15 @@ func (w *workspace) write(name, text string) {
 	}
 }
 
+func (w *workspace) read(name string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.folder, name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // run runs Terraform, and returns what it prints.
 func (w *workspace) run(args ...string) (string, error) {
 	command := exec.Command(w.program, args...)
@@ -81,27 +89,4 @@ func (w *workspace) isPlanEmpty() (bool, string) {
 		w.t.Fatalf("terraform plan: %v\n%s", err, out)
 	}
 	return false, out
-}
-
-// values returns the values of all resources in the state, by address.
-func (w *workspace) values() map[string]map[string]any {
-	w.t.Helper()
-	var shown struct {
-		Values struct {
-			RootModule struct {
-				Resources []struct {
-					Address string
-					Values  map[string]any
-				}
-			} `json:"root_module"`
-		}
-	}
-	if err := json.Unmarshal([]byte(w.must("show", "-json")), &shown); err != nil {
-		w.t.Fatal(err)
-	}
-	all := map[string]map[string]any{}
-	for _, r := range shown.Values.RootModule.Resources {
-		all[r.Address] = r.Values
-	}
-	return all
 }
