@@ -1,7 +1,7 @@
 # Every target works in a fresh clone. `make help` lists all targets.
 MODULES := $(shell sed -n 's|^	\./||p' go.work)
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
-PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/cli/ironplane ./deploy/license ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
+PROGRAMS := ./deploy/standalone ./deploy/split ./deploy/setup ./deploy/cli/ironplane ./deploy/license ./deploy/ironplaned ./gateway/cmd/gateway $(wildcard ./services/*/cmd/*)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # All builds use the same flags, so that nothing is compiled twice. Only the race detector needs cgo.
@@ -36,14 +36,17 @@ build: ## build the programs into bin/
 VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
-packages: ## build a .deb and an .rpm in bin/packages; test them with dpkg, and with systemd in Docker, if installed
+packages: ## build a .deb and an .rpm in bin/packages
 	@rm -rf bin/package bin/packages bin/man bin/completion && mkdir -p bin/package bin/packages bin/completion
-	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ $(filter-out ./deploy/split,$(PROGRAMS))
+	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ ./deploy/ironplaned ./deploy/cli/ironplane ./services/pxe/cmd/site-agent
 	go run ./deploy/cli/manual man bin/man
 	@for shell in bash zsh fish; do bin/package/ironplane completion $$shell >bin/completion/$$shell || exit 1; done
 	@for packager in deb rpm; do \
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
-	go test -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
+
+.PHONY: test-packages
+test-packages: packages ## build the packages and test them: with dpkg, and with systemd in Docker, if installed
+	go test -v -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
 
 .PHONY: terraform-provider
 terraform-provider: ## build the provider for Terraform and OpenTofu into bin/terraform
@@ -165,7 +168,7 @@ replace: ## replace two instances of each process in turn under 150 requests a s
 
 # The long tests, each with its deadline in minutes. Run those that test the code you changed.
 NIGHT := crash:60 storm:30 revocation:40 restore:30 upgrade:30 replace:30 deletions:150 sites:30 guessing:60 timing:60 clients:20 \
-	packages:30 netboot:360
+	test-packages:30 netboot:360
 
 .PHONY: night
 night: ## run all long tests in turn, for some hours, and print a table: target, seconds, result, measurement

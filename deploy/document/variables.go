@@ -26,7 +26,7 @@ var programs = []struct {
 		"They also read the variables of the gateway and of the services, except for those about other processes.",
 		[]string{"deploy/internal/startup", "deploy/internal/datastores", "deploy/internal/product"},
 	},
-	{"The gateway", "", []string{"gateway"}},
+	{"The gateway", "", []string{"gateway/server", "gateway"}},
 	{
 		"Services", "The text names the services if a variable is not for all of them.",
 		[]string{"pkg/service", "pkg/runtime/server"},
@@ -41,8 +41,8 @@ var programs = []struct {
 		"These set the first value of a [setting](settings.md) when the system service starts for the first time. Later the setting counts.",
 		[]string{"pkg/settings"},
 	},
-	{"`setup`", "", []string{"deploy/setup"}},
-	{"`license`", "", []string{"deploy/license"}},
+	{"`setup`", "", []string{"deploy/internal/setup"}},
+	{"`license`", "", []string{"deploy/internal/license"}},
 	{"The site agent", "", []string{"services/pxe/cmd/site-agent"}},
 }
 

@@ -1,4 +1,5 @@
-// Package packages has the files and tests of Ironplane's packages for Linux. make packages builds and tests them.
+// Package packages has the files and tests of Ironplane's packages for Linux. make packages builds them, and
+// make test-packages tests them.
 package packages
 
 import (
@@ -42,8 +43,8 @@ func TestUnits(t *testing.T) {
 	for _, file := range glob(t, "etc/*.env") {
 		write("etc/ironplane/"+filepath.Base(file), read(t, file), 0o644)
 	}
-	for _, name := range append(product.Names(), principal.Gateway, "standalone", "site-agent") {
-		write("usr/lib/ironplane/"+name, "#!/bin/sh\n", 0o755)
+	for _, program := range []string{"usr/bin/ironplaned", "usr/lib/ironplane/site-agent"} {
+		write(program, "#!/bin/sh\n", 0o755)
 	}
 	write("bin/sh", "#!/bin/sh\n", 0o755)
 	for _, target := range []string{"sysinit", "basic", "shutdown", "network-online", "multi-user"} { // systemd's own
@@ -80,7 +81,7 @@ func TestUnits(t *testing.T) {
 // TestDebian installs, upgrades, removes and purges the package, and checks which files stay.
 func TestDebian(t *testing.T) {
 	if *folder == "" {
-		t.Skip("the test needs built packages: run make packages")
+		t.Skip("the test needs built packages: run make test-packages")
 	}
 	packages := glob(t, filepath.Join(*folder, "*.deb"))
 	if len(packages) != 1 || len(glob(t, filepath.Join(*folder, "*.rpm"))) != 1 {
@@ -109,11 +110,15 @@ func TestDebian(t *testing.T) {
 	at := func(path string) string { return filepath.Join(root, path) }
 
 	dpkg("--install", packages[0])
-	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup", "site-agent") {
-		if output, err := exec.CommandContext(t.Context(), at("usr/lib/ironplane/"+name), "version").CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, output)
+	for _, name := range append(product.Names(), principal.Gateway, "standalone", "setup", "license") {
+		want := "ironplaned " + name + " "
+		if got := output(t, at("usr/bin/ironplaned"), name, "version"); !strings.HasPrefix(got, want) {
+			t.Errorf("got the version %q, want it to begin with %q", got, want)
 		}
 	}
+	output(t, at("usr/bin/ironplane"), "--help")
+	output(t, at("usr/lib/ironplane/site-agent"), "version")
+	checkSize(t, at("usr"))
 	if is, err := os.Stat(at("etc/ironplane/secrets/network")); err != nil || is.Mode().Perm() != 0o750 {
 		t.Errorf("got %v, %v for the secrets of network, want the mode 0750", is, err)
 	}
@@ -132,7 +137,7 @@ func TestDebian(t *testing.T) {
 	}
 	dpkg("--install", packages[0]) // an upgrade, as dpkg sees it
 	dpkg("--remove", "ironplane")
-	if left := glob(t, at("usr/lib/ironplane/*")); len(left) > 0 {
+	if left := append(glob(t, at("usr/lib/ironplane/*")), glob(t, at("usr/bin/*"))...); len(left) > 0 {
 		t.Errorf("removed: got %q, want nothing left", left)
 	}
 	if read(t, settings) != edited {
@@ -160,10 +165,34 @@ func TestDebian(t *testing.T) {
 	}
 }
 
+// checkSize checks and prints the size of the installed files.
+func checkSize(t *testing.T, folder string) {
+	t.Helper()
+	const megabyte, maxMegabytes = 1_000_000, 120
+	var size int64
+	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("installed: %d MB", size/megabyte)
+	if size > maxMegabytes*megabyte {
+		t.Errorf("got %d MB of installed files, want at most %d", size/megabyte, maxMegabytes)
+	}
+}
+
 // TestRPM checks that the .rpm has the same files as the .deb.
 func TestRPM(t *testing.T) {
 	if *folder == "" {
-		t.Skip("the test needs built packages: run make packages")
+		t.Skip("the test needs built packages: run make test-packages")
 	}
 	for _, tool := range []string{"rpm", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -30,7 +30,7 @@ ENTRYPOINT ["sh", "-c", "mount --make-rshared / && exec /lib/systemd/systemd"]
 // service in its own process, with addresses and with Consul; and the site agent. No process can read another one's secrets.
 func TestSystemd(t *testing.T) {
 	if *folder == "" {
-		t.Skip("the test needs built packages: run make packages")
+		t.Skip("the test needs built packages: run make test-packages")
 	}
 	if err := exec.Command("docker", "info").Run(); err != nil {
 		t.Skip("systemd runs in a container, and Docker is not running; Debian's package docker.io has it")
@@ -176,16 +176,16 @@ IRONPLANE_MESH_CA=`
 func (m *machine) split(t *testing.T, settings string) {
 	const setup = "export IRONPLANE_SECRETS=/etc/ironplane/secrets IRONPLANE_POSTGRES=127.0.0.1:5432 IRONPLANE_REDIS=127.0.0.1:6379\n"
 	if settings == "" {
-		m.run(t, setup+"ironplane-setup secrets && ironplane-setup certificates")
+		m.run(t, setup+"ironplaned setup secrets && ironplaned setup certificates")
 	} else {
 		m.run(t, "rm /etc/ironplane/secrets/*/mesh*")
 		m.run(t, "cat >> /etc/ironplane/ironplane.env <<'END'\n"+settings+"\nEND")
 		m.run(t, "systemd-run --unit consul consul agent -config-file /etc/ironplane/secrets/consul/consul.hcl -data-dir /var/lib/consul")
 		m.await(t, "curl --fail --silent http://127.0.0.1:8500/v1/status/leader | grep 8300")
-		m.run(t, setup+"export CONSUL_URL=http://127.0.0.1:8500\nironplane-setup bootstrap")
+		m.run(t, setup+"export CONSUL_URL=http://127.0.0.1:8500\nironplaned setup bootstrap")
 	}
 	if settings == "" {
-		m.run(t, setup+"cd / && ironplane-setup sql | sudo -u postgres psql --quiet --set ON_ERROR_STOP=1 && ironplane-setup bootstrap")
+		m.run(t, setup+"cd / && ironplaned setup sql | sudo -u postgres psql --quiet --set ON_ERROR_STOP=1 && ironplaned setup bootstrap")
 		m.run(
 			t,
 			"install -o redis -g redis -m 600 /etc/ironplane/secrets/redis/users.acl /etc/redis/users.acl && echo aclfile /etc/redis/users.acl "+
@@ -197,7 +197,7 @@ func (m *machine) split(t *testing.T, settings string) {
 	for _, name := range product.Names() {
 		m.run(t, "systemctl is-active ironplane-service@"+name)
 	}
-	m.run(t, setup+"ironplane-setup admin-key > /root/key")
+	m.run(t, setup+"ironplaned setup admin-key > /root/key")
 	m.checkAPI(t, "/root/key")
 	m.run(t, "systemctl reload 'ironplane-service@*'")
 	m.checkAPI(t, "/root/key")

@@ -16,11 +16,11 @@ import (
 )
 
 func main() {
-	startup.Main(
+	startup.Program(
 		"split",
 		run,
 		health.Check{Name: "the other programs are beside this one", Ask: func(context.Context) error { return checkPrograms() }},
-	)
+	).Main()
 }
 
 // checkPrograms returns an error if a program is missing beside this one.

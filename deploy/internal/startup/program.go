@@ -40,11 +40,11 @@ func (c Config) maintenance() maintenance.File {
 	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Datastores.Data, "maintenance")))
 }
 
-// Main is the main function of a program with this name. The program has the command run, with these checks besides those of
-// its configuration, and commands for operators of an installation.
-func Main(name string, run func(context.Context, Config) error, checks ...health.Check) {
+// Program returns a program with this name. It has the command run, with these checks besides those of its configuration, and
+// commands for operators of an installation.
+func Program(name string, run func(context.Context, Config) error, checks ...health.Check) process.Program {
 	var c Config
-	process.Program{Name: name, Config: &c, Commands: []process.Command{
+	return process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			c.Gateway.Maintenance = c.maintenance()
 			c.Store = cmp.Or(c.Store, filepath.Join(c.Datastores.Data, "store"))
@@ -105,5 +105,5 @@ func Main(name string, run func(context.Context, Config) error, checks ...health
 				return verifyLog(ctx, c, os.Stdout)
 			},
 		},
-	}, Checks: func() []health.Check { return append(c.checks(), checks...) }}.Main()
+	}, Checks: func() []health.Check { return append(c.checks(), checks...) }}
 }

@@ -36,7 +36,7 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 	}}
 	for _, name := range []string{"check", "--check"} {
 		var screen bytes.Buffer
-		err := p.run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_OTHER=x", "IRONPLANE_NOTHING="}, &screen)
+		err := p.Run(t.Context(), []string{name}, []string{"RATE=many", "IRONPLANE_OTHER=x", "IRONPLANE_NOTHING="}, &screen)
 		if err == nil || err.Error() != "thing would not start: 4 of 7 checks failed" {
 			t.Errorf("got %v, want thing would not start: 4 of 7 checks failed", err)
 		}
@@ -57,7 +57,7 @@ skipped  AGENTS: they are elsewhere
 	}
 	fails = nil
 	var screen bytes.Buffer
-	if err := p.run(
+	if err := p.Run(
 		t.Context(),
 		[]string{"check"},
 		[]string{"URL=x", "NAME=y"},
@@ -92,7 +92,7 @@ func TestCheckMisspelledVariables(t *testing.T) {
 		if err := os.WriteFile(value, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := p.run(t.Context(), []string{"check"}, []string{variable + "=" + value}, &screen)
+		err := p.Run(t.Context(), []string{"check"}, []string{variable + "=" + value}, &screen)
 		if got := strings.TrimSpace(screen.String()); got != want || (err != nil) != strings.HasPrefix(want, "fails") {
 			t.Errorf("got %v and %q, want %q", err, got, want)
 		}

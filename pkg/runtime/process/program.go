@@ -32,10 +32,12 @@ type Command struct {
 
 // Main runs the command in the arguments, and exits.
 func (p Program) Main() {
-	Main(func(ctx context.Context) error { return p.run(ctx, os.Args[1:], os.Environ(), os.Stdout) })
+	Main(func(ctx context.Context) error { return p.Run(ctx, os.Args[1:], os.Environ(), os.Stdout) })
 }
 
-func (p Program) run(ctx context.Context, arguments, environment []string, out io.Writer) error {
+// Run runs the command in the arguments, with its configuration from the environment. out gets the help, the version and the output of
+// check.
+func (p Program) Run(ctx context.Context, arguments, environment []string, out io.Writer) error {
 	name := p.Commands[0].Name
 	if len(arguments) > 0 {
 		name = arguments[0]

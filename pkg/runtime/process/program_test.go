@@ -100,7 +100,7 @@ func TestCommands(t *testing.T) {
 	run := func(environment []string, arguments ...string) error {
 		ran = ""
 		screen.Reset()
-		return p.run(t.Context(), arguments, environment, &screen)
+		return p.Run(t.Context(), arguments, environment, &screen)
 	}
 	if err := run([]string{"URL=x", "NAME=y"}); err != nil || ran != "serve 127.0.0.1:1" {
 		t.Errorf("got the run %q, %v, want serve 127.0.0.1:1", ran, err)
@@ -145,7 +145,7 @@ func TestHelpOfAService(t *testing.T) {
 	for service, want := range map[string][3]bool{"pxe": {true, true, false}, "network": {true, false, false}, "": {true, true, true}} {
 		var screen bytes.Buffer
 		p := Program{Name: "thing", Service: service, Config: &c, Commands: []Command{{Name: "serve"}}}
-		if err := p.run(t.Context(), []string{"--help"}, nil, &screen); err != nil {
+		if err := p.Run(t.Context(), []string{"--help"}, nil, &screen); err != nil {
 			t.Fatal(err)
 		}
 		for n, name := range []string{"FOR_ALL", "FOR_PXE", "FOR_SYSTEM"} {

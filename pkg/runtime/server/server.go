@@ -70,8 +70,8 @@ func (d definition) unlock(deps *service.Deps, c keyedConfig) error {
 	return nil
 }
 
-// Main runs the program of a service.
-func Main(declared service.Definition) {
+// Program returns the program of a service.
+func Program(declared service.Definition) process.Program {
 	d := definition{declared}
 	var c keyedConfig
 	config := any(&c)
@@ -131,13 +131,13 @@ func Main(declared service.Definition) {
 			},
 		)
 	}
-	process.Program{
+	return process.Program{
 		Name:     d.Name,
 		Service:  d.Name,
 		Config:   config,
 		Commands: commands,
 		Checks:   func() []health.Check { return d.checks(&c) },
-	}.Main()
+	}
 }
 
 func (d definition) checks(c *keyedConfig) (checks []health.Check) {

@@ -6,4 +6,4 @@ import (
 	"github.com/ironplane/ironplane/services/clients"
 )
 
-func main() { server.Main(clients.Definition) }
+func main() { server.Program(clients.Definition).Main() }

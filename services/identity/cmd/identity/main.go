@@ -6,4 +6,4 @@ import (
 	"github.com/ironplane/ironplane/services/identity"
 )
 
-func main() { server.Main(identity.Definition) }
+func main() { server.Program(identity.Definition).Main() }

@@ -6,4 +6,4 @@ import (
 	"github.com/ironplane/ironplane/services/network"
 )
 
-func main() { server.Main(network.Definition) }
+func main() { server.Program(network.Definition).Main() }

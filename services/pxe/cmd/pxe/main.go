@@ -6,4 +6,4 @@ import (
 	"github.com/ironplane/ironplane/services/pxe"
 )
 
-func main() { server.Main(pxe.Definition) }
+func main() { server.Program(pxe.Definition).Main() }

@@ -6,4 +6,4 @@ import (
 	"github.com/ironplane/ironplane/services/system"
 )
 
-func main() { server.Main(system.Definition) }
+func main() { server.Program(system.Definition).Main() }

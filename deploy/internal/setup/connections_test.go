@@ -1,4 +1,4 @@
-package main
+package setup
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ const (
 func TestConnectionsFit(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
-		text, err := os.ReadFile("../../docs/" + file)
+		text, err := os.ReadFile("../../../docs/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
