@@ -100,23 +100,9 @@ resource "ironplane_api_key" "robot" {
 // TestLostAnswers loses every answer to a creation until Terraform gives up. The item exists then, and the next run knows.
 func TestLostAnswers(t *testing.T) {
 	api, origin := open(t)
-	target, err := url.Parse(origin.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var losing atomic.Bool
+	lossy, losing := newLossy(t, origin)
 	losing.Store(true)
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.ModifyResponse = func(r *http.Response) error {
-		if losing.Load() && r.Request.Method == http.MethodPost {
-			return errors.New("the answer is lost")
-		}
-		return nil
-	}
-	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
-	proxy := httptest.NewServer(forward)
-	defer proxy.Close()
-	w := newWorkspace(t, &product{URL: proxy.URL, Key: origin.Key}, `
+	w := newWorkspace(t, lossy, `
 provider "ironplane" {
   timeout = "2s"
 }
@@ -154,6 +140,27 @@ resource "ironplane_api_key" "lost" {
 	if count() != 0 {
 		t.Errorf("got %d keys after the destruction, want none", count())
 	}
+}
+
+// newLossy returns a product behind a proxy that loses the answers to POST requests while the switch is on.
+func newLossy(t *testing.T, origin *product) (*product, *atomic.Bool) {
+	t.Helper()
+	target, err := url.Parse(origin.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var losing atomic.Bool
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if losing.Load() && r.Request.Method == http.MethodPost {
+			return errors.New("the answer is lost")
+		}
+		return nil
+	}
+	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
+	proxy := httptest.NewServer(forward)
+	t.Cleanup(proxy.Close)
+	return &product{URL: proxy.URL, Key: origin.Key}, &losing
 }
 
 // aged returns a state that was written two days earlier.

@@ -128,7 +128,8 @@ func parseTimeout(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (ironplane) Resources(context.Context) (all []func() resource.Resource) {
+func (ironplane) Resources(context.Context) []func() resource.Resource {
+	all := []func() resource.Resource{func() resource.Resource { return &allocation{} }}
 	for _, k := range Kinds() {
 		if k.IsResource() {
 			all = append(all, func() resource.Resource { return &item{kind: k} })

@@ -98,27 +98,33 @@ func (a *api) find(ctx context.Context, r *client.Request) (ids []any, err error
 
 // report adds an error of the API to the diagnostics, at the attributes that it names.
 func (k *Kind) report(diagnostics *diag.Diagnostics, action string, err error) {
-	summary := fmt.Sprintf("Cannot %s %s", action, strings.ReplaceAll(k.Name, "_", " "))
+	report(diagnostics, k.label(), action, err, k.attributeOf)
+}
+
+// label returns the kind as people write it: port speed.
+func (k *Kind) label() string { return strings.ReplaceAll(k.Name, "_", " ") }
+
+func report(d *diag.Diagnostics, noun, action string, err error, attributeOf func(pointer string) (path.Path, bool)) {
+	summary := fmt.Sprintf("Cannot %s %s", action, noun)
 	refusal, ok := errors.AsType[*client.Error](err)
-	if !ok {
-		diagnostics.AddError(summary, err.Error())
-		return
-	}
-	detail := refusal.Error()
 	switch {
+	case !ok:
+		d.AddError(summary, err.Error())
 	case errors.Is(err, client.ErrStale):
-		detail = "It was changed since the plan was made. Plan again to see the change. " + detail
-	case len(refusal.Fields) > 0:
-		for _, f := range refusal.Fields {
-			if at, ok := k.attributeOf(f.Pointer); ok {
-				diagnostics.AddAttributeError(at, summary, f.Pointer+" "+f.Message)
-			} else {
-				diagnostics.AddError(summary, f.Pointer+" "+f.Message)
-			}
-		}
+		d.AddError(summary, "It was changed since the plan was made. Plan again to see the change. "+err.Error())
+	case len(refusal.Fields) == 0:
+		d.AddError(summary, err.Error())
+	}
+	if !ok {
 		return
 	}
-	diagnostics.AddError(summary, detail)
+	for _, f := range refusal.Fields {
+		if at, ok := attributeOf(f.Pointer); ok {
+			d.AddAttributeError(at, summary, f.Pointer+" "+f.Message)
+		} else {
+			d.AddError(summary, f.Pointer+" "+f.Message)
+		}
+	}
 }
 
 // attributeOf returns the attribute of a JSON pointer into a body.

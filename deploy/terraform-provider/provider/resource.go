@@ -41,7 +41,7 @@ func (i *item) Configure(_ context.Context, req resource.ConfigureRequest, _ *re
 func (i *item) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	k, d := i.kind, &resp.Diagnostics
 	config, plan := tree(req.Config.Raw, d), tree(req.Plan.Raw, d)
-	if !i.isConfigured(d) {
+	if !isConfigured(i.api, d) {
 		return
 	}
 	setSet(ctx, resp.Private, k, config, d)
@@ -91,7 +91,7 @@ func (i *item) create(ctx context.Context, r *client.Request, p pending) (*answe
 func (i *item) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	d := &resp.Diagnostics
 	state := tree(req.State.Raw, d)
-	if !i.isConfigured(d) {
+	if !isConfigured(i.api, d) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.api.timeout)
@@ -101,7 +101,7 @@ func (i *item) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 	var p pending
 	if getPrivate(ctx, req.Private, pendingKey, &p) {
 		if time.Since(p.At) > pendingFor {
-			k := strings.ReplaceAll(i.kind.Name, "_", " ")
+			k := i.kind.label()
 			d.AddWarning("The outcome of a creation is not known", fmt.Sprintf("The creation of a %s got no answer at %s, and it is too late to "+
 				"send it again. If the API has the %s, import it. Otherwise, the next apply creates another one.", k, p.At.Format(time.RFC3339), k))
 			resp.State.RemoveResource(ctx)
@@ -141,7 +141,7 @@ func (i *item) resume(ctx context.Context, state any, p pending) (*answered, err
 func (i *item) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	k, d := i.kind, &resp.Diagnostics
 	config, plan, state := tree(req.Config.Raw, d), tree(req.Plan.Raw, d), tree(req.State.Raw, d)
-	if !i.isConfigured(d) {
+	if !isConfigured(i.api, d) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.api.timeout)
@@ -204,7 +204,7 @@ func (i *item) keep(ctx context.Context, raw *tftypes.Value, p private, prior an
 func (i *item) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	k, d := i.kind, &resp.Diagnostics
 	state := tree(req.State.Raw, d)
-	if !i.isConfigured(d) {
+	if !isConfigured(i.api, d) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.api.timeout)
@@ -289,8 +289,9 @@ func (i *item) ImportState(ctx context.Context, req resource.ImportStateRequest,
 	}
 }
 
-func (i *item) isConfigured(d *diag.Diagnostics) bool {
-	if i.api == nil && !d.HasError() {
+// isConfigured reports whether requests can be sent. If not, it adds an error.
+func isConfigured(a *api, d *diag.Diagnostics) bool {
+	if a == nil && !d.HasError() {
 		d.AddError("The provider is not configured", "Its url or key is not known yet.")
 	}
 	return !d.HasError()

@@ -49,8 +49,7 @@ func (k *Kind) resourceSchema() schema.Schema {
 
 // Description returns what the kind is, in Markdown.
 func (k *Kind) Description() string {
-	noun := strings.ReplaceAll(k.Name, "_", " ")
-	text := fmt.Sprintf("Manages the API's %s.", noun)
+	text := fmt.Sprintf("Manages the API's %s.", k.label())
 	if k.create != nil {
 		text = strings.Replace(k.create.Summary, "Create ", "Manages ", 1) + "."
 	}

@@ -29,8 +29,7 @@ func (s *source) Configure(_ context.Context, req datasource.ConfigureRequest, _
 // Read views the item with the configured id, or the one that matches the filters.
 func (s *source) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	k, d := s.kind, &resp.Diagnostics
-	if s.api == nil {
-		d.AddError("The provider is not configured", "Its url or key is not known yet.")
+	if !isConfigured(s.api, d) {
 		return
 	}
 	config, _ := tree(req.Config.Raw, d).(map[string]any)
