@@ -288,6 +288,7 @@ func (l lifecycle) test(t *testing.T, api *client.Client) {
 		ImportStateVerifyIdentifierAttribute: k.path[len(k.path)-1].name,
 		ImportStateVerifyIgnore:              strings.Fields(l.ignore),
 	})
+	steps = append(steps, resource.TestStep{Config: config(last) + k.sources(), Check: sameAs(address, strings.Fields(l.ignore))})
 	if !l.forever {
 		steps = append(steps, resource.TestStep{
 			PreConfig:        func() { remember.send(t, http.MethodDelete, "") },

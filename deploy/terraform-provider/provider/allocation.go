@@ -353,7 +353,7 @@ func (v *allocated) set(entities []client.Entity) {
 		if e.Owner != nil && e.Owner.Server != nil {
 			server = *e.Owner.Server
 		}
-		if isGiven := e.Owner != nil && e.Owner.Via != nil; isGiven {
+		if e.Owner != nil && e.Owner.Via != nil {
 			continue // the server is the sub client's
 		}
 		if server.ID != v.ServerID.ValueInt64() || server.Name != v.ServerName.ValueString() {
@@ -373,7 +373,9 @@ func orNil[T comparable](value T) *T {
 
 // reportAllocation adds an error of the API to the diagnostics, at the attributes that it names.
 func reportAllocation(d *diag.Diagnostics, action string, err error) {
-	names := map[string]string{"/count": "number", "/prefix": "prefix", "/family": "family", "/owner/id": "client_id", "/owner/server/id": "server_id"}
+	names := map[string]string{
+		"/count": "number", "/prefix": "prefix", "/family": "family", "/owner/id": "client_id", "/owner/server/id": "server_id",
+	}
 	report(d, "allocation", action, err, func(pointer string) (path.Path, bool) {
 		name, ok := names[pointer]
 		return path.Root(name), ok

@@ -60,7 +60,7 @@ var Kinds = sync.OnceValue(func() []*Kind {
 func (k *Kind) IsResource() bool { return k.update != nil || k.create != nil }
 
 // HasList reports whether an item can be found by filters.
-func (k *Kind) HasList() bool { return k.list != nil }
+func (k *Kind) HasList() bool { return k.list != nil && len(k.filters()) > 0 }
 
 func newKind(s spec) *Kind {
 	k := &Kind{spec: s, Name: snake(cmp.Or(s.name, s.noun))}

@@ -119,7 +119,7 @@ func (k *Kind) sourceSchema() data.Schema {
 	if k.HasList() {
 		filters := map[string]data.Attribute{}
 		for _, p := range k.filters() {
-			filters[p.Name] = parameter(p, false, false)
+			filters[p.Name] = parameter(p, p.Required, false)
 		}
 		s.Attributes["filter"] = data.SingleNestedAttribute{
 			Optional:            true,

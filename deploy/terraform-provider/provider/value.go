@@ -83,7 +83,11 @@ func toTerraform(t tftypes.Type, value any) (tftypes.Value, error) {
 		object, isObject := t.(tftypes.Object)
 		if !isObject {
 			for name := range v {
-				values[name] = tftypes.NewValue(tftypes.String, v[name])
+				text, err := asText(v[name])
+				if err != nil {
+					return tftypes.Value{}, err
+				}
+				values[name] = tftypes.NewValue(tftypes.String, text)
 			}
 			return tftypes.NewValue(t, values), nil
 		}
@@ -113,6 +117,15 @@ func toTerraform(t tftypes.Type, value any) (tftypes.Value, error) {
 		}
 		return tftypes.NewValue(t, value), nil
 	}
+}
+
+// asText returns a value of a map: a text as it is, and anything else as JSON.
+func asText(value any) (string, error) {
+	if text, ok := value.(string); ok {
+		return text, nil
+	}
+	text, err := json.Marshal(value)
+	return string(text), err
 }
 
 // member returns a member of an object, or nil. Of an unknown object all members are unknown.
