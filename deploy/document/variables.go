@@ -24,7 +24,7 @@ var programs = []struct {
 	{
 		"One process: `standalone`, and `split`",
 		"They also read the variables of the gateway and of the services, except for those about other processes.",
-		[]string{"deploy/internal/startup", "deploy/internal/datastores", "deploy/internal/product"},
+		[]string{"deploy/internal/startup", "deploy/internal/datastores", "deploy/internal/product", "deploy/internal/backup"},
 	},
 	{"The gateway", "", []string{"gateway/server", "gateway"}},
 	{
@@ -41,7 +41,7 @@ var programs = []struct {
 		"These set the first value of a [setting](settings.md) when the system service starts for the first time. Later the setting counts.",
 		[]string{"pkg/settings"},
 	},
-	{"`setup`", "", []string{"deploy/internal/setup"}},
+	{"`setup`", "", []string{"deploy/internal/setup", "deploy/internal/backup"}},
 	{"`license`", "", []string{"deploy/internal/license"}},
 	{"The site agent", "", []string{"services/pxe/cmd/site-agent"}},
 }

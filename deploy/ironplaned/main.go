@@ -63,6 +63,12 @@ func run(ctx context.Context, arguments, environment []string, out io.Writer) er
 		p.Name = name
 		return p.Run(ctx, arguments, environment, out)
 	}
+	if arguments[0] == "backup" || arguments[0] == "restore" {
+		var err error
+		if arguments, environment, err = packaged.complete(arguments, environment); err != nil {
+			return err
+		}
+	}
 	for _, s := range subcommands() {
 		if s.name == arguments[0] {
 			p := s.program()
@@ -79,6 +85,9 @@ func usage() string {
 	for _, s := range subcommands() {
 		fmt.Fprintf(&b, "  %-10s %s\n", s.name, s.summary)
 	}
+	fmt.Fprintf(&b, "\nFor the installation on this machine, in one process or several:\n")
+	fmt.Fprintf(&b, "  %-13s %s\n", "backup FILE", "write everything that it keeps to a file")
+	fmt.Fprintf(&b, "  %-13s %s\n\n", "restore FILE", "replace its data by that of a backup")
 	fmt.Fprintf(&b, "  %-10s %s\n  %-10s %s\n", "version", "print the version", "help", "print this help")
 	fmt.Fprintf(&b, "\n%s PROGRAM help lists the program's commands and variables.\n", name)
 	return b.String()

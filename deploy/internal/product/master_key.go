@@ -79,6 +79,22 @@ func ReadMasterKey(data string) (secret.String, error) {
 	return secret.New(strings.TrimSpace(string(text))), err
 }
 
+// ReplaceMasterKey writes the master key of a data folder. It keeps another one in the file master-key.before.
+func ReplaceMasterKey(data string, key secret.String) error {
+	path := masterKeyFile(data)
+	switch existing, err := ReadMasterKey(data); {
+	case err == nil && existing.Equal(key):
+		return nil
+	case err == nil:
+		if err := os.Rename(path, path+".before"); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return writeSecret(path, key)
+}
+
 // writeSecret creates a file that only its owner can read. The file appears with its whole content or not at all. The error is
 // fs.ErrExist if the file exists.
 func writeSecret(path string, value secret.String) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/ironplane/ironplane/deploy/internal/backup"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/postgres/provision"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
@@ -27,6 +28,8 @@ type config struct {
 	Consul      string `env:"CONSUL_URL" doc:"the URL of Consul, such as http://127.0.0.1:8500"`
 
 	Restored product.ReconcileConfig
+	Backup   backup.Config
+	Store    string `env:"IRONPLANE_STORE" doc:"for backup and restore: the store of drivers and ISOs, as the service pxe has it; empty: the archive gets no store"`
 
 	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
 
@@ -66,6 +69,8 @@ func Program() process.Program {
 		{Name: "restored", Summary: "reconcile the services with restored data; stop all services first", Run: func(ctx context.Context) error {
 			return reconcile(ctx, c, os.Stdout)
 		}},
+		backup.WriteCommand(func(ctx context.Context, file string) error { return c.writeBackup(ctx, file, os.Stdout) }),
+		backup.RestoreCommand(func(ctx context.Context, file string) error { return c.restoreBackup(ctx, file, os.Stdout) }),
 		{
 			Name:    "reseal",
 			Summary: "seal and sign everything with the newest master key, and print how much is left; services may run meanwhile",

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ironplane/ironplane/deploy/internal/backup"
 	"github.com/ironplane/ironplane/deploy/internal/datastores"
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/gateway"
@@ -27,6 +28,7 @@ type Config struct {
 	Datastores   datastores.Config
 	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20; or a message that another service cannot process, by its id: clients:8f14e45f-…"`
 	Restored     product.ReconcileConfig
+	Backup       backup.Config
 	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
 	service.Settings
 	settings.Variables
@@ -40,6 +42,9 @@ func (c Config) maintenance() maintenance.File {
 	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Datastores.Data, "maintenance")))
 }
 
+// store returns the folder or the bucket of the store. By default it is in the data folder.
+func (c Config) store() string { return cmp.Or(c.Store, filepath.Join(c.Datastores.Data, "store")) }
+
 // Program returns a program with this name. It has the command run, with these checks besides those of its configuration, and
 // commands for operators of an installation.
 func Program(name string, run func(context.Context, Config) error, checks ...health.Check) process.Program {
@@ -47,7 +52,7 @@ func Program(name string, run func(context.Context, Config) error, checks ...hea
 	return process.Program{Name: name, Config: &c, Commands: []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
 			c.Gateway.Maintenance = c.maintenance()
-			c.Store = cmp.Or(c.Store, filepath.Join(c.Datastores.Data, "store"))
+			c.Store = c.store()
 			return run(ctx, c)
 		}},
 		{
@@ -87,6 +92,8 @@ func Program(name string, run func(context.Context, Config) error, checks ...hea
 				})
 			},
 		},
+		backup.WriteCommand(func(ctx context.Context, file string) error { return writeBackup(ctx, c, file, os.Stdout) }),
+		backup.RestoreCommand(func(ctx context.Context, file string) error { return restoreBackup(ctx, c, file, os.Stdout) }),
 		{
 			Name:    "reseal",
 			Summary: "seal and sign again, with the newest master key, what an older one sealed and signed; the installation may run",

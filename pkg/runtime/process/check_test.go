@@ -23,7 +23,7 @@ func TestCheckSaysAllAtOnce(t *testing.T) {
 	t.Parallel()
 	var c settings
 	fails := errors.New("no\nanswer")
-	p := Program{Name: "thing", Config: &c, Commands: []Command{{"serve", "serve it", func(context.Context) error {
+	p := Program{Name: "thing", Config: &c, Commands: []Command{{Name: "serve", Summary: "serve it", Run: func(context.Context) error {
 		t.Error("got a run of the command, want none")
 		return nil
 	}}}, Checks: func() []health.Check {

@@ -158,7 +158,8 @@ func (l drainingRefuser) Refuse(status int, message string) *http.Response {
 // Ready returns the command that tests whether the running process is ready. It is for supervisors that can only run a
 // program.
 func (c *OperationsConfig) Ready() Command {
-	return Command{"ready", "exit with 0 if the process that serves on this machine is ready", func(ctx context.Context) error {
+	const summary = "exit with 0 if the process that serves on this machine is ready"
+	return Command{Name: "ready", Summary: summary, Run: func(ctx context.Context) error {
 		host, port, err := net.SplitHostPort(c.Operations)
 		if err != nil {
 			return fmt.Errorf("IRONPLANE_OPERATIONS_LISTEN: %w", err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ironplane/ironplane/pkg/runtime/health"
@@ -28,6 +29,9 @@ type Program struct {
 type Command struct {
 	Name, Summary string
 	Run           func(context.Context) error // called after the configuration is read
+	// Argument names the argument that the command needs, such as FILE. RunWith gets it, and stands in the place of Run.
+	Argument string
+	RunWith  func(ctx context.Context, argument string) error
 }
 
 // Main runs the command in the arguments, and exits.
@@ -50,29 +54,41 @@ func (p Program) Run(ctx context.Context, arguments, environment []string, out i
 		_, err := fmt.Fprintf(out, "%s %s\n", p.Name, ownBuild())
 		return err
 	}
+	at := slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
+	if at >= 0 && p.Commands[at].Argument != "" {
+		return p.runWith(ctx, p.Commands[at], arguments, environment)
+	}
 	if len(arguments) > 1 {
 		return fmt.Errorf("unexpected argument %q: settings are environment variables, see %s help", arguments[1], p.Name)
 	}
 	if name == "check" || name == "--check" {
 		return p.examine(ctx, environment, out)
 	}
-	for _, c := range p.Commands {
-		if c.Name != name {
-			continue
-		}
-		if invalid := configure(p.Config, environment, name); invalid != nil {
-			return errors.Join(invalid...)
-		}
-		return c.Run(ctx)
+	if at < 0 {
+		return fmt.Errorf("unknown command %q: see %s help", name, p.Name)
 	}
-	return fmt.Errorf("unknown command %q: see %s help", name, p.Name)
+	if invalid := configure(p.Config, environment, name); invalid != nil {
+		return errors.Join(invalid...)
+	}
+	return p.Commands[at].Run(ctx)
+}
+
+// runWith runs a command that needs an argument.
+func (p Program) runWith(ctx context.Context, c Command, arguments, environment []string) error {
+	if len(arguments) != 2 || arguments[1] == "" || strings.HasPrefix(arguments[1], "-") {
+		return fmt.Errorf("usage: %s %s %s; settings are environment variables, see %s help", p.Name, c.Name, c.Argument, p.Name)
+	}
+	if invalid := configure(p.Config, environment, c.Name); invalid != nil {
+		return errors.Join(invalid...)
+	}
+	return c.RunWith(ctx, arguments[1])
 }
 
 func (p Program) usage() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage: %s [command]\n\nCommands:\n", p.Name)
 	for i, c := range p.Commands {
-		fmt.Fprintf(&b, "  %-10s %s", c.Name, c.Summary)
+		fmt.Fprintf(&b, "  %-10s %s", strings.TrimSpace(c.Name+" "+c.Argument), c.Summary)
 		if i == 0 {
 			b.WriteString(" (the default)")
 		}

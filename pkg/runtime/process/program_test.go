@@ -92,9 +92,16 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	p := Program{
-		Name:     "thing",
-		Config:   &c,
-		Commands: []Command{{"serve", "serve it", note("serve")}, {"migrate", "migrate it", note("migrate")}},
+		Name:   "thing",
+		Config: &c,
+		Commands: []Command{
+			{Name: "serve", Summary: "serve it", Run: note("serve")},
+			{Name: "migrate", Summary: "migrate it", Run: note("migrate")},
+			{Name: "save", Summary: "save it", Argument: "FILE", RunWith: func(_ context.Context, file string) error {
+				ran = "save " + file + " of " + c.Listen
+				return nil
+			}},
+		},
 	}
 	var screen bytes.Buffer
 	run := func(environment []string, arguments ...string) error {
@@ -112,7 +119,9 @@ func TestCommands(t *testing.T) {
 		if err := run(nil, help); err != nil || ran != "" {
 			t.Errorf("%s: got the run %q, %v, want none", help, ran, err)
 		}
-		for _, part := range []string{"Usage: thing", "serve it (the default)", "where (default: 127.0.0.1:1)", "URL_FILE", "NAME"} {
+		for _, part := range []string{
+			"Usage: thing", "serve it (the default)", "save FILE  save it", "where (default: 127.0.0.1:1)", "URL_FILE", "NAME",
+		} {
 			if !strings.Contains(screen.String(), part) {
 				t.Errorf("%s: got\n%s\nwant a text that says %q", help, &screen, part)
 			}
@@ -127,7 +136,12 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s: got the run %q, %v and %s, want thing and Go's version", version, ran, err, &screen)
 		}
 	}
-	for _, arguments := range [][]string{{"nonsense"}, {"serve", "fast"}, {""}} {
+	if err := run([]string{"URL=x", "LISTEN=here"}, "save", "f"); err != nil || ran != "save f of here" {
+		t.Errorf("got the run %q, %v, want save f of here", ran, err)
+	}
+	for _, arguments := range [][]string{
+		{"nonsense"}, {"serve", "fast"}, {""}, {"save"}, {"save", ""}, {"save", "f", "g"}, {"save", "--help"},
+	} {
 		if err := run([]string{"URL=x", "NAME=y"}, arguments...); err == nil || ran != "" {
 			t.Errorf("%q: got the run %q, %v, want an error", arguments, ran, err)
 		}
