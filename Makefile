@@ -193,7 +193,7 @@ lint: ## check format, vet, staticcheck, language and sizes, and that modules an
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is not tidy, or does not build alone: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client || { echo "make go-client changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client gateway/console/commands.gen.json || { echo "make go-client changed the files above: commit them"; exit 1; }
 	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "make schema changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
@@ -218,6 +218,7 @@ schema: postgres ## write each service's schema.sql from the catalogue of a new 
 go-client: openapi ## write the Go client in pkg/client, and the command line's table of operations, from the API document
 	go run ./deploy/sdk docs/reference/openapi.json pkg/client
 	go run ./deploy/cli/manual page docs/reference/commands.md
+	go run ./deploy/cli/manual console gateway/console/commands.gen.json
 	@git add --intent-to-add pkg/client 2>/dev/null || true # so that git diff shows the file of a new resource
 
 .PHONY: console

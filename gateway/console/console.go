@@ -24,9 +24,16 @@ const Path = "/-/console"
 //go:embed dist
 var dist embed.FS
 
+// commands names the command of each operation. Forms show it beside the request. `make go-client` writes it.
+//
+//go:embed commands.gen.json
+var commands []byte
+
 const (
 	// pageName is the file that every page begins with. It loads the rest.
 	pageName = "index.html"
+	// commandsName is the file with the commands.
+	commandsName = "commands.json"
 	// assetsFolder has files whose names change with their content.
 	assetsFolder = "assets/"
 )
@@ -54,7 +61,12 @@ var Built = sync.OnceValues(func() (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(root)
+	h, err := newHandler(root)
+	if err != nil {
+		return nil, err
+	}
+	h.files[commandsName], err = newFile(commandsName, commands)
+	return h, err
 })
 
 func newHandler(root fs.FS) (*Handler, error) {
@@ -114,6 +126,8 @@ func mediaType(name string) string {
 		return "text/css; charset=utf-8"
 	case ".svg":
 		return "image/svg+xml"
+	case ".json":
+		return "application/json"
 	case ".txt":
 		return "text/plain; charset=utf-8"
 	}

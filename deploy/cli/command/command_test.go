@@ -140,6 +140,49 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestPrintedCommands says that the command line's parser accepts each command in the form in which the console prints it.
+func TestPrintedCommands(t *testing.T) {
+	t.Parallel()
+	all := Commands()
+	for _, o := range operations.All().Operations {
+		printed, ok := all[o.ID]
+		if ok == (o.RawBody != "") {
+			t.Errorf("%s: got a command: %v, want one exactly for bodies of JSON", o.ID, ok)
+		}
+		if !ok {
+			continue
+		}
+		args := []string{printed.Noun, printed.Verb}
+		for range o.Path {
+			args = append(args, "1")
+		}
+		if o.Several > 0 {
+			args = append(args, "2")
+		}
+		if o.Body != "" {
+			args = append(args, "--json", `{"name": "it's"}`)
+		}
+		if printed.IfMatch {
+			args = append(args, "--if-match", `"1"`)
+		}
+		for _, flag := range printed.Secrets {
+			args = append(args, "--"+flag, "-")
+		}
+		root := newRoot(&Program{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Getenv: os.Getenv})
+		command, rest, err := root.Find(args)
+		if err != nil || command.Annotations["operation"] != o.ID {
+			t.Errorf("%v: got the command of %q, want %s: %v", args, command.Annotations["operation"], o.ID, err)
+			continue
+		}
+		if err := command.ParseFlags(rest); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		if err := command.ValidateArgs(command.Flags().Args()); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
 // TestReservedFlags says that commonFlags has each flag that is not a parameter's, so that none hides one.
 func TestReservedFlags(t *testing.T) {
 	t.Parallel()

@@ -1,13 +1,18 @@
-// Manual writes what people read of the command line: the page of all commands, and manual pages for man.
+// Manual writes what people read of the command line: the page of all commands, manual pages for man, and the names of commands that
+// the console shows.
 //
 //	go run ./deploy/cli/manual page docs/reference/commands.md
 //	go run ./deploy/cli/manual man bin/man
+//	go run ./deploy/cli/manual console gateway/console/commands.gen.json
 package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +31,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("usage: manual page FILE, or manual man FOLDER")
+		return fmt.Errorf("usage: manual page FILE, manual man FOLDER, or manual console FILE")
 	}
 	switch args[0] {
 	case "page":
@@ -37,6 +42,12 @@ func run(args []string) error {
 		}
 		header := &doc.GenManHeader{Section: "1", Source: "Ironplane", Manual: "Ironplane", Date: &time.Time{}} // the same for the same commands
 		return doc.GenManTree(command.Tree(), header, args[1])
+	case "console":
+		text, err := commands()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(args[1], text, 0o644)
 	default:
 		return fmt.Errorf("unknown command %q", args[0])
 	}
@@ -73,4 +84,23 @@ func page() []byte {
 		fmt.Fprintf(&b, "| `ironplane %s %s` | %s | %s | `%s.%s` |\n", o.Noun, use, o.Summary, o.ID, o.Service, o.Call)
 	}
 	return bytes.ReplaceAll(b.Bytes(), []byte("\n\n\n"), []byte("\n\n"))
+}
+
+// commands returns the commands of all operations as JSON, a line for each.
+func commands() ([]byte, error) {
+	all := command.Commands()
+	var b bytes.Buffer
+	for i, id := range slices.Sorted(maps.Keys(all)) {
+		text, err := json.Marshal(all[id])
+		if err != nil {
+			return nil, err
+		}
+		separator := ",\n"
+		if i == 0 {
+			separator = "{\n"
+		}
+		fmt.Fprintf(&b, "%s%q: %s", separator, id, text)
+	}
+	b.WriteString("\n}\n")
+	return b.Bytes(), nil
 }

@@ -45,3 +45,16 @@ func TestMan(t *testing.T) {
 		t.Errorf("got %d pages, want one for each operation", len(pages))
 	}
 }
+
+// TestCommandsOfTheConsole says that the console's file has the present commands.
+func TestCommandsOfTheConsole(t *testing.T) {
+	t.Parallel()
+	want, err := commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../../gateway/console/commands.gen.json")
+	if err != nil || string(got) != string(want) {
+		t.Errorf("got another gateway/console/commands.gen.json (%v): run make go-client", err)
+	}
+}

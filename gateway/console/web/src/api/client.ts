@@ -147,12 +147,3 @@ export const unauthorized = new Signal(false);
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
-
-// toCurl returns the command that sends the same request.
-export function toCurl(method: Method, path: string, body?: unknown, headers: Record<string, string> = {}): string {
-  const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-  const lines = [`curl -X ${method.toUpperCase()} ${quote(location.origin + path)}`, `-H "Authorization: Bearer $IRONPLANE_KEY"`];
-  for (const [name, value] of Object.entries(headers)) lines.push(`-H ${quote(`${name}: ${value}`)}`);
-  if (body !== undefined) lines.push(`-H 'Content-Type: application/json'`, `-d ${quote(JSON.stringify(body))}`);
-  return lines.join(" \\\n  ");
-}

@@ -235,6 +235,17 @@ export class Document {
     return found;
   }
 
+  // matching returns the operation of a request's path, with ids in it.
+  matching(method: Method, path: string): Operation | undefined {
+    let found: Operation | undefined;
+    let literal = -1;
+    for (const operation of this.operations.values()) {
+      const match = operation.method === method ? matchPath(operation.path, path) : undefined;
+      if (match && match.literal > literal) [found, literal] = [operation, match.literal];
+    }
+    return found;
+  }
+
   node(path: string): Node | undefined {
     return this.nodes.find((n) => n.path === path);
   }

@@ -5,6 +5,7 @@ import { lacks } from "../api/session";
 import { Dialog } from "../ui/dialog";
 import { Badge, Button, Empty, Loading, needs, notify, ProblemBox } from "../ui/parts";
 import { ItemPage, Overview, type ItemProps } from "../resource/item";
+import { Commands } from "../resource/commands";
 import { Form } from "../resource/form";
 import type { Item } from "../resource/form-value";
 import { Go, useAddress, useDocument, useMe } from "../shell/state";
@@ -88,6 +89,7 @@ function AddressMap({ id }: { id: number }): ReactElement {
     return (
       <Empty title={t("This group has no addresses yet.")}>
         {bulk && <Button look="primary" icon="plus" reason={needs(lacks(bulk.guard, me))} onPress={() => change({ dialog: bulk.id })}>{t("Add addresses")}</Button>}
+        {bulk && <Commands method="post" path={`/group/${id}/entity/bulk`} body={bulk.example} />}
       </Empty>
     );
   }

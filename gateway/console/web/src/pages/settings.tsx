@@ -6,6 +6,7 @@ import { lacks } from "../api/session";
 import { Choice, TextInput, Tick } from "../ui/fields";
 import { Button, Loading, needs, notify, ProblemBox } from "../ui/parts";
 import { Changes } from "../resource/changes";
+import { Commands } from "../resource/commands";
 import type { ItemProps } from "../resource/item";
 import { sentence } from "../resource/value";
 import { useMe } from "../shell/state";
@@ -46,8 +47,9 @@ function GroupForm({ answer, path, guard }: { answer: Answer<Group>; path: strin
   const [texts, setTexts] = useState<Record<string, string>>({});
   const [conflict, setConflict] = useState<{ name: string; before: unknown; after: unknown }[]>();
   const changed = answer.data.settings.filter((s) => texts[s.slug] !== undefined && texts[s.slug] !== s.text);
+  const body = { settings: changed.map((s) => ({ slug: s.slug, text: texts[s.slug] })) };
   const sends = useMutation({
-    mutationFn: () => send<Group>("patch", path, { ifMatch: answer.etag, body: { settings: changed.map((s) => ({ slug: s.slug, text: texts[s.slug] })) } }),
+    mutationFn: () => send<Group>("patch", path, { ifMatch: answer.etag, body }),
     onSuccess: async () => {
       notify(t("Saved."));
       await client.invalidateQueries({ queryKey: ["item", path] });
@@ -87,6 +89,7 @@ function GroupForm({ answer, path, guard }: { answer: Answer<Group>; path: strin
           <SettingField key={s.slug} setting={s} text={texts[s.slug] ?? s.text} error={errorOf(s)} onChange={(text) => setTexts({ ...texts, [s.slug]: text })} />
         ))}
       </div>
+      {changed.length > 0 && <Commands method="patch" path={path} body={body} etag={answer.etag} />}
       <div className="buttons">
         <Button type="submit" look="primary" isPending={sends.isPending} reason={needs(lacks(guard, me)) ?? (changed.length ? undefined : t("Nothing has changed yet."))}>
           {t("Save")}

@@ -1,11 +1,12 @@
 import { useEffect, useRef, useState, type ReactElement, type ReactNode } from "react";
 import { useMutation } from "@tanstack/react-query";
-import { newKey, ProblemError, send, toCurl, type Answer } from "../api/client";
+import { newKey, ProblemError, send, type Answer } from "../api/client";
 import type { Method, Schema } from "../api/document";
-import { Button, Code, ProblemBox } from "../ui/parts";
+import { Button, ProblemBox } from "../ui/parts";
 import { useDocument } from "../shell/state";
 import { t } from "../text/text";
 import { Changes } from "./changes";
+import { Commands } from "./commands";
 import { Fields } from "./field";
 import { differences, initial, plain, toBody, toChange, type Item } from "./form-value";
 import { sentence } from "./value";
@@ -82,10 +83,7 @@ export function Form<T>(props: FormProps<T>): ReactElement {
         {props.children}
         {schema.properties && <Fields schema={schema} pointer="" value={value} onChange={setValue} errors={error?.fields ?? []} />}
       </div>
-      <details className="command">
-        <summary>{t("The same as a command")}</summary>
-        <Code text={toCurl(props.method, props.path, body, props.etag && base.etag ? { "If-Match": base.etag } : {})} />
-      </details>
+      <Commands method={props.method} path={props.path} body={body} etag={props.etag && base.etag} />
       <div className="buttons">
         <Button type="submit" look={props.danger ? "danger" : "primary"} isPending={sends.isPending} reason={unchanged ? t("Nothing has changed yet.") : undefined}>
           {conflict ? t("Save over it") : props.label}

@@ -9,6 +9,7 @@ import { Icon } from "../ui/icons";
 import { Go, useAddress, useDocument, useMe, type Search } from "../shell/state";
 import { t } from "../text/text";
 import { columnsOf } from "./columns";
+import { Commands } from "./commands";
 import type { Item } from "./form-value";
 import { Toolbar, filtersOf } from "./toolbar";
 import { labelOf, Value } from "./value";
@@ -69,6 +70,7 @@ export function List({ node, path, ids, embedded, fixed }: ListProps): ReactElem
           <Empty title={t("No {title} yet.", { title: lower(node.title) })}>
             <p>{document.tags.get(node.tag)}</p>
             {node.create && <CreateButton node={node} />}
+            {node.create ? <Commands method="post" path={path} body={node.create.example} /> : <Commands method="get" path={path} />}
           </Empty>
         )
       )}
