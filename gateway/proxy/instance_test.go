@@ -108,6 +108,39 @@ func TestInstancesMove(t *testing.T) {
 	}
 }
 
+// An upstream reports that its instances may have moved if it knows none, or cannot connect to one, but not while they answer.
+func TestUnreachableIsReported(t *testing.T) {
+	t.Parallel()
+	i := newTestMesh(t)
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	healthy := i.serve(i.network, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for name, c := range map[string]struct {
+		addresses  []string
+		isReported bool
+	}{
+		"no instance":          {nil, true},
+		"a dead one":           {[]string{closed.Addr().String()}, true},
+		"a dead and a healthy": {[]string{closed.Addr().String(), healthy}, true},
+		"only a healthy one":   {[]string{healthy}, false},
+	} {
+		var reported atomic.Int64
+		upstream := New(i.gateway, "network", c.addresses, i.log)
+		upstream.OnUnreachable(func() { reported.Add(1) })
+		url := i.serveGateway(upstream)
+		for range 2 { // one for each instance
+			response, err := request(t, "GET", url, nil)
+			readResponse(t, response, err)
+		}
+		if got := reported.Load() > 0; got != c.isReported {
+			t.Errorf("%s: got a report %t, want %t", name, got, c.isReported)
+		}
+	}
+}
+
 // An instance that accepts requests and never responds fails a few requests, and then one now and then.
 func TestSilentInstance(t *testing.T) {
 	t.Parallel()

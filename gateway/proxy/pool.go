@@ -35,10 +35,12 @@ type pool struct {
 	instances atomic.Pointer[[]*instance]
 	nextTurn  atomic.Uint64
 	slots     chan struct{}
+
+	reportUnreachable func() // no instance is known, or one cannot be connected to
 }
 
 func newPool(service string, config func() *tls.Config, log *slog.Logger) *pool {
-	p := &pool{service: service, tls: config, log: log, slots: make(chan struct{}, maxConnections)}
+	p := &pool{service: service, tls: config, log: log, slots: make(chan struct{}, maxConnections), reportUnreachable: func() {}}
 	p.instances.Store(new([]*instance))
 	return p
 }
@@ -81,11 +83,15 @@ func (p *pool) connect(ctx context.Context) (*connection, error) {
 func (p *pool) choose(ctx context.Context) (*connection, error) {
 	all := *p.instances.Load()
 	if len(all) == 0 {
+		p.reportUnreachable()
 		return nil, errNoInstance
 	}
 	turn := int(p.nextTurn.Add(1) % uint64(len(all)))
 	first := leastLoaded(all, turn)
 	c, connectErr := first.connect(ctx, p.tls)
+	if c == nil && ctx.Err() == nil {
+		p.reportUnreachable()
+	}
 	for n := 0; c == nil && n < len(all) && ctx.Err() == nil; n++ {
 		if i := all[(turn+n)%len(all)]; i != first {
 			var err error

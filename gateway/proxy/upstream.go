@@ -50,6 +50,10 @@ func New(id *mtls.Identity, service string, addresses []string, log *slog.Logger
 // SetAddresses replaces the addresses of the instances. Requests in progress end where they are.
 func (u *Upstream) SetAddresses(addresses []string) { u.pool.setAddresses(addresses) }
 
+// OnUnreachable calls report when no connection to an instance can be made, or when no instance is known. Call it before the
+// first request.
+func (u *Upstream) OnUnreachable(report func()) { u.pool.reportUnreachable = report }
+
 // ServeHTTP forwards one request.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > u.maxBody {

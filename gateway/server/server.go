@@ -103,8 +103,10 @@ func serve(ctx context.Context, c config, operations *process.Operations, log *s
 	}
 	defer m.Close()
 	proxies, upstreams, peers := map[string]*proxy.Upstream{}, map[string]http.Handler{}, m.Identity.NewPeers(nil)
+	peers.Unreachable = m.Refresh
 	for name := range c.Services {
 		proxies[name] = proxy.New(m.Identity, name, nil, log)
+		proxies[name].OnUnreachable(func() { m.Refresh(name) })
 		upstreams[name] = proxies[name]
 	}
 	err = m.Find(ctx, func(service string, addresses []string) {

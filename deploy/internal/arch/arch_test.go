@@ -81,7 +81,9 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/runtime/mesh", ""},
 	{"pkg/runtime/mtls", "pkg/auth/principal pkg/problem pkg/runtime/peers pkg/runtime/tracing pkg/secret"},
 	{"pkg/runtime/peers", "pkg/auth/principal pkg/runtime/mesh pkg/runtime/tracing"},
-	{"pkg/runtime/process", "pkg/cache pkg/runtime/consul pkg/runtime/health pkg/runtime/mtls pkg/runtime/tracing pkg/secret"},
+	{"pkg/runtime/process", `pkg/cache pkg/runtime/consul pkg/runtime/health pkg/runtime/mtls pkg/runtime/resolver
+		pkg/runtime/tracing pkg/secret`},
+	{"pkg/runtime/resolver", ""},
 	{"pkg/runtime/server", "BASE pkg/catalog pkg/jobs pkg/postgres/migrate pkg/postgres/pool pkg/runtime pkg/settings"},
 	{"pkg/runtime/tracing", ""},
 	{"pkg/schema", ""},

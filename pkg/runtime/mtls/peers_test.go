@@ -69,6 +69,8 @@ func TestAskAnother(t *testing.T) {
 	dies := i.serve(i.network, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	p := i.peers(i.gateway, closed.Addr().String(), i.serve(i.identity("identity"), http.NotFoundHandler()), dies,
 		i.serve(i.network, answering("a")), i.serve(i.network, answering("b")))
+	reported := map[string]int{}
+	p.Unreachable = func(service string) { reported[service]++ }
 	seen := map[byte]int{}
 	for range 20 {
 		got, err := ask(t, p)
@@ -76,6 +78,13 @@ func TestAskAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen[got[0]]++
+	}
+	if len(reported) != 1 || reported["network"] < 3 {
+		t.Errorf("got reports %v, want network for each of the three that failed", reported)
+	}
+	p.SetInstances("network", nil)
+	if _, err := ask(t, p); !errors.Is(err, mesh.ErrUnavailable) || reported["network"] < 4 {
+		t.Errorf("no instance: got %v and reports %v, want %v and one more report", err, reported, mesh.ErrUnavailable)
 	}
 	if seen['a'] < 5 || seen['b'] < 5 {
 		t.Errorf("got %d answers of a and %d of b, want 5 or more of each", seen['a'], seen['b'])

@@ -66,10 +66,14 @@ func (s *peer) setInstances(addresses []string) {
 	s.transport.CloseIdleConnections()
 }
 
-// get asks one instance and, if that fails, the next.
-func (s *peer) get(ctx context.Context, path string) (status int, body []byte, err error) {
+// get asks one instance and, if that fails, the next. It reports the service if an instance fails, or if none is known.
+func (s *peer) get(ctx context.Context, path string, reportUnreachable func(service string)) (status int, body []byte, err error) {
 	err = errors.New("no instance is known")
-	for _, address := range s.order() {
+	instances := s.order()
+	if len(instances) == 0 {
+		reportUnreachable(s.service)
+	}
+	for _, address := range instances {
 		if status, body, err = s.ask(ctx, address, path); err == nil || errors.Is(err, errTooLong) {
 			return status, body, err
 		}
@@ -79,6 +83,7 @@ func (s *peer) get(ctx context.Context, path string) (status int, body []byte, e
 		s.mu.Lock()
 		s.failed[address] = time.Now()
 		s.mu.Unlock()
+		reportUnreachable(s.service)
 		if ctx.Err() != nil {
 			break
 		}

@@ -30,6 +30,8 @@ type Peers struct {
 	ClientConfig func(service string) *tls.Config
 	// MinTimeout is the shortest timeout of a request. Tests set it, so that none fails because the machine is busy.
 	MinTimeout time.Duration
+	// Unreachable is called, if it is set, with a service whose instance could not be asked, or that has no known instance.
+	Unreachable func(service string)
 
 	self   string
 	local  map[string]http.Handler // services in this process
@@ -88,7 +90,13 @@ func (p *Peers) get(ctx context.Context, service, path string) (status int, body
 	if s == nil {
 		return 0, nil, errors.New("the service is unknown: name it in IRONPLANE_SERVICES")
 	}
-	return s.get(ctx, path)
+	return s.get(ctx, path, p.reportUnreachable)
+}
+
+func (p *Peers) reportUnreachable(service string) {
+	if p.Unreachable != nil {
+		p.Unreachable(service)
+	}
 }
 
 // askLocal asks a service of this process.

@@ -13,11 +13,12 @@ import (
 	"github.com/ironplane/ironplane/pkg/runtime/consul"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
 	"github.com/ironplane/ironplane/pkg/runtime/mtls"
+	"github.com/ironplane/ironplane/pkg/runtime/resolver"
 )
 
 // MeshConfig is how a process identifies itself to other processes and finds them.
 type MeshConfig struct {
-	Services Addresses `env:"IRONPLANE_SERVICES" doc:"the addresses of the services that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=…; Consul finds a service without addresses"`
+	Services Addresses `env:"IRONPLANE_SERVICES" doc:"the addresses of the services that it asks: network=10.0.0.2:8443,10.0.0.3:8443 clients=…; a host name stands for all of its addresses; Consul finds a service without addresses"`
 	mtls.Files
 	consul.Config
 }
@@ -27,6 +28,7 @@ type Mesh struct {
 	Identity *mtls.Identity
 
 	services   Addresses
+	watchers   map[string]*resolver.Watcher // of services that are named by host names
 	name       string
 	agent      *consul.Agent // nil: everything is in the configuration
 	operations *Operations
@@ -38,7 +40,12 @@ type Mesh struct {
 
 // Join gets the process's identity and keeps it valid until Close.
 func (c MeshConfig) Join(ctx context.Context, name string, operations *Operations, log *slog.Logger) (*Mesh, error) {
-	m := &Mesh{services: c.Services, name: name, operations: operations, log: log}
+	m := &Mesh{services: c.Services, watchers: map[string]*resolver.Watcher{}, name: name, operations: operations, log: log}
+	for service, addresses := range c.Services {
+		if w := resolver.New(service, addresses, net.DefaultResolver.LookupNetIP, log); w != nil {
+			m.watchers[service] = w
+		}
+	}
 	m.background, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := m.join(ctx, c); err != nil {
 		m.Close()
@@ -60,10 +67,10 @@ func (m *Mesh) join(ctx context.Context, c MeshConfig) (err error) {
 	return m.identify(ctx, c.Files)
 }
 
-// findTimeout is how long a process that starts waits for Consul to find the other services.
+// findTimeout is how long a process that starts waits for Consul or a name server to find the other services.
 const findTimeout = time.Minute
 
-// Find calls update with the addresses of each other service, and again when Consul reports a change, until Close.
+// Find calls update with the addresses of each other service, and again when Consul or a name server has others, until Close.
 func (m *Mesh) Find(ctx context.Context, update func(service string, addresses []string)) error {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -71,10 +78,13 @@ func (m *Mesh) Find(ctx context.Context, update func(service string, addresses [
 	for service, addresses := range m.services {
 		switch {
 		case service == m.name: // the process asks itself directly
+		case m.watchers[service] != nil:
+			found[service] = m.follow(service, m.watchers[service].Run, update)
 		case len(addresses) > 0:
 			update(service, addresses)
 		case m.agent != nil:
-			found[service] = m.follow(service, update)
+			watch := func(ctx context.Context, update func([]string)) { m.agent.Watch(ctx, service, update) }
+			found[service] = m.follow(service, watch, update)
 		default:
 			return fmt.Errorf("IRONPLANE_SERVICES has no address for %s: add one, or set CONSUL_URL", service)
 		}
@@ -83,24 +93,31 @@ func (m *Mesh) Find(ctx context.Context, update func(service string, addresses [
 		select {
 		case <-found:
 		case <-ctx.Done():
-			return fmt.Errorf("ask Consul where %s is: %w", service, ctx.Err())
+			return fmt.Errorf("find %s: %w", service, ctx.Err())
 		}
 	}
 	return nil
 }
 
 // follow watches the addresses of a service. The channel is closed once they are known.
-func (m *Mesh) follow(service string, update func(service string, addresses []string)) chan struct{} {
+func (m *Mesh) follow(
+	service string,
+	watch func(ctx context.Context, update func(addresses []string)),
+	update func(service string, addresses []string),
+) chan struct{} {
 	found := make(chan struct{})
 	once := sync.OnceFunc(func() { close(found) })
 	m.working.Go(func() {
-		m.agent.Watch(m.background, service, func(addresses []string) {
+		watch(m.background, func(addresses []string) {
 			update(service, addresses)
 			once()
 		})
 	})
 	return found
 }
+
+// Refresh looks up the addresses of a service soon, because an instance cannot be reached. Consul reports changes by itself.
+func (m *Mesh) Refresh(service string) { m.watchers[service].Refresh() }
 
 var errNoCertificate = errors.New("the process has no certificate: set IRONPLANE_MESH_CERTIFICATE or CONSUL_URL")
 

@@ -261,6 +261,7 @@ func (d definition) serve(ctx context.Context, c keyedConfig, operations *proces
 	}
 	command := map[string]http.Handler{} // the service asks itself directly
 	others := m.Identity.NewPeers(command)
+	others.Unreachable = m.Refresh
 	deps.Peers = others
 	if err := m.Find(ctx, others.SetInstances); err != nil {
 		return err
