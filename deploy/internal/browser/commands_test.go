@@ -2,7 +2,10 @@ package browser
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +25,10 @@ func (c *consoleWindow) showCommands() (ironplane, curl string) {
 		c.t.Fatal(failed)
 	}
 	c.await("both commands are shown", details+`.querySelectorAll("pre").length === 2`)
+	labels, failed := run[[]string](c.window, `() => [...`+details+`.querySelectorAll(".copy")].map(e => e.getAttribute("aria-label"))`)
+	if want := []string{"Copy the command of ironplane", "Copy the command of curl"}; failed != "" || !slices.Equal(labels, want) {
+		c.t.Errorf("got the copy buttons %q %s, want %q", labels, failed, want)
+	}
 	texts, failed := run[[]string](c.window, `() => [...`+details+`.querySelectorAll("pre")].map(e => e.textContent)`)
 	if failed != "" || len(texts) != 2 {
 		c.t.Fatalf("got the commands %q, want two: %s", texts, failed)
@@ -81,6 +88,20 @@ func TestConsoleCommands(t *testing.T) {
 	if edited.Last != "Baker" {
 		t.Errorf("got the client's last name %s, want Baker", edited.Last)
 	}
+
+	// Of two secrets, one comes from standard input and the other from a file.
+	c.do(chromedp.Navigate(c.site.url + "/-/console/client/1?dialog=edit"))
+	c.write("Current password", "another walk in the rain")
+	c.write("Password", "a longer walk in the rain")
+	printed, _ = c.showCommands()
+	c.awaitText("Only one secret can come from standard input.")
+	file := filepath.Join(t.TempDir(), "password.txt")
+	if err := os.WriteFile(file, []byte("a longer walk in the rain\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.runCommand(strings.Replace(printed, "@password.txt", "@"+file, 1), password+"\n")
+	login["password"] = "a longer walk in the rain"
+	c.site.admin.WithKey("").Do("POST", "/auth/key", login).Want(200)
 
 	// Several items are several arguments.
 	c.site.admin.Do("POST", "/client", map[string]any{"email": "anna@example.com", "first": "Anna", "last": "Schmidt"}).Want(200)

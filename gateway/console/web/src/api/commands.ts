@@ -20,17 +20,18 @@ export function toCurl({ method, path, body, etag }: Request): string {
   return lines.join(" \\\n  ");
 }
 
-// toCommand returns the command that sends the same request with ironplane. It asks for secrets, which no argument may have.
-export function toCommand(command: Command, operation: Operation, { path, body, etag }: Request): string {
+// toCommand returns the command that sends the same request with ironplane. No argument may have a secret: the first comes from a
+// prompt or standard input, the others come from files.
+export function toCommand(command: Command, operation: Operation, { path, body, etag }: Request): { text: string; readsFiles: boolean } {
   const ids = idsOf(operation, path).map(quote);
   const [rest, flags] = withoutSecrets(body, command.secrets ?? {});
-  const options = flags.map((flag) => `--${flag} -`);
+  const options = flags.map((flag, i) => `--${flag} ${i === 0 ? "-" : `@${flag}.txt`}`);
   if (rest !== undefined && Object.keys(rest as object).length > 0) options.unshift(`--json ${quote(JSON.stringify(rest))}`);
   if (etag && command.ifMatch) options.push(`--if-match ${quote(etag)}`);
   const words = ["ironplane", command.noun, command.verb];
   if (ids.some((id) => id.startsWith("-"))) options.push(`-- ${ids.join(" ")}`);
   else words.push(...ids);
-  return [words.join(" "), ...options].join(" \\\n  ");
+  return { text: [words.join(" "), ...options].join(" \\\n  "), readsFiles: flags.length > 1 };
 }
 
 // idsOf returns the ids in a path. The last part may have several, separated by commas.

@@ -21,11 +21,13 @@ export function Commands(request: Props): ReactElement {
   });
   const operation = document.matching(request.method, request.path);
   const command = operation && table.data?.[operation.id];
+  const printed = isOpen && command ? toCommand(command, operation, request) : undefined;
   return (
     <details className="command" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{t("The same as a command")}</summary>
-      {isOpen && command && <Code text={toCommand(command, operation, request)} />}
-      {isOpen && <Code text={toCurl(request)} />}
+      {printed && <Code text={printed.text} copyLabel={t("Copy the command of {program}", { program: "ironplane" })} />}
+      {printed?.readsFiles && <p className="hint">{t("Only one secret can come from standard input. Put each other one into the file that the command names.")}</p>}
+      {isOpen && <Code text={toCurl(request)} copyLabel={t("Copy the command of {program}", { program: "curl" })} />}
     </details>
   );
 }

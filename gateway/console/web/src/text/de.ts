@@ -41,7 +41,7 @@ const de: Record<string, string> = {
   "Connect a site agent as a DHCP server": "Einen Site-Agent als DHCP-Server anbinden",
   "Continue": "Weiter",
   "Copied": "Kopiert",
-  "Copy the command": "Befehl kopieren",
+  "Copy the command of {program}": "Befehl von {program} kopieren",
   "Copy the id": "ID kopieren",
   "Copy the recovery codes": "Wiederherstellungscodes kopieren",
   "Copy the secret": "Geheimnis kopieren",
@@ -119,6 +119,8 @@ const de: Record<string, string> = {
   "One a line.": "Eines je Zeile.",
   "One field needs a change.": "Ein Feld braucht eine Änderung.",
   "One “name = value” a line.": "Ein „Name = Wert“ je Zeile.",
+  "Only one secret can come from standard input. Put each other one into the file that the command names.":
+    "Nur ein Geheimnis kann von der Standardeingabe kommen. Schreiben Sie jedes weitere in die Datei, die der Befehl nennt.",
   "Only the fields that you fill in are changed. All items are changed, or none.":
     "Nur ausgefüllte Felder werden geändert. Alle Elemente werden geändert oder keines.",
   "Open the page of {name}": "Seite von {name} öffnen",

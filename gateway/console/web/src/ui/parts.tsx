@@ -144,11 +144,11 @@ export function Loading(): ReactElement {
 }
 
 // Code shows a command with a button that copies it.
-export function Code({ text }: { text: string }): ReactElement {
+export function Code({ text, copyLabel }: { text: string; copyLabel: string }): ReactElement {
   return (
     <div className="code">
       <pre tabIndex={0}>{text}</pre>
-      <Copy text={text} label={t("Copy the command")} />
+      <Copy text={text} label={copyLabel} />
     </div>
   );
 }

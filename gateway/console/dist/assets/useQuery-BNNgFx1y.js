@@ -1,1 +1,0 @@
-import{R as e,z as t}from"./state-BqYikjtc.js";function n(n,r){return e(n,t,r)}export{n as t};
