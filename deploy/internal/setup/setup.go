@@ -42,9 +42,12 @@ func Program() process.Program {
 	var c config
 	return process.Program{Name: "setup", Config: &c, Commands: []process.Command{
 		{
-			Name:    "secrets",
-			Summary: "create the missing secrets",
+			Name: "secrets",
+			Summary: "create the missing secrets; with --kubernetes also the missing certificates, and print what processes need as " +
+				"Secrets of Kubernetes",
 			Run:     func(context.Context) error { return createSecrets(c) },
+			Option:  kubernetesOption,
+			RunWith: func(context.Context, string) error { return c.printManifests(os.Stdout) },
 		},
 		{
 			Name:    "certificates",

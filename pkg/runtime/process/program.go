@@ -31,7 +31,9 @@ type Command struct {
 	Run           func(context.Context) error // called after the configuration is read
 	// Argument names the argument that the command needs, such as FILE. RunWith gets it, and stands in the place of Run.
 	Argument string
-	RunWith  func(ctx context.Context, argument string) error
+	// Option is the one argument that the command accepts besides none, such as --json. RunWith gets it, and Run runs without it.
+	Option  string
+	RunWith func(ctx context.Context, argument string) error
 }
 
 // Main runs the command in the arguments, and exits.
@@ -58,6 +60,9 @@ func (p Program) Run(ctx context.Context, arguments, environment []string, out i
 	if at >= 0 && p.Commands[at].Argument != "" {
 		return p.runWith(ctx, p.Commands[at], arguments, environment)
 	}
+	if at >= 0 && p.Commands[at].Option != "" && len(arguments) > 1 {
+		return p.runWith(ctx, p.Commands[at], arguments, environment)
+	}
 	if len(arguments) > 1 {
 		return fmt.Errorf("unexpected argument %q: settings are environment variables, see %s help", arguments[1], p.Name)
 	}
@@ -73,10 +78,16 @@ func (p Program) Run(ctx context.Context, arguments, environment []string, out i
 	return p.Commands[at].Run(ctx)
 }
 
-// runWith runs a command that needs an argument.
+// runWith runs a command with its argument or its option.
 func (p Program) runWith(ctx context.Context, c Command, arguments, environment []string) error {
-	if len(arguments) != 2 || arguments[1] == "" || strings.HasPrefix(arguments[1], "-") {
-		return fmt.Errorf("usage: %s %s %s; settings are environment variables, see %s help", p.Name, c.Name, c.Argument, p.Name)
+	isValid := len(arguments) == 2 && arguments[1] != ""
+	if c.Option != "" {
+		isValid = isValid && arguments[1] == c.Option
+	} else {
+		isValid = isValid && !strings.HasPrefix(arguments[1], "-")
+	}
+	if !isValid {
+		return fmt.Errorf("usage: %s %s; settings are environment variables, see %s help", p.Name, c.synopsis(), p.Name)
 	}
 	if invalid := configure(p.Config, environment, c.Name); invalid != nil {
 		return errors.Join(invalid...)
@@ -84,11 +95,19 @@ func (p Program) runWith(ctx context.Context, c Command, arguments, environment 
 	return c.RunWith(ctx, arguments[1])
 }
 
+// synopsis returns the command's name with its argument or option.
+func (c Command) synopsis() string {
+	if c.Option != "" {
+		return c.Name + " [" + c.Option + "]"
+	}
+	return strings.TrimSpace(c.Name + " " + c.Argument)
+}
+
 func (p Program) usage() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage: %s [command]\n\nCommands:\n", p.Name)
 	for i, c := range p.Commands {
-		fmt.Fprintf(&b, "  %-10s %s", strings.TrimSpace(c.Name+" "+c.Argument), c.Summary)
+		fmt.Fprintf(&b, "  %-10s %s", c.synopsis(), c.Summary)
 		if i == 0 {
 			b.WriteString(" (the default)")
 		}
