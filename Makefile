@@ -48,6 +48,18 @@ packages: ## build a .deb and an .rpm in bin/packages
 test-packages: packages ## build the packages and test them: with dpkg, and with systemd in Docker, if installed
 	go test -v -count 1 ./deploy/packages -packages $(CURDIR)/bin/packages
 
+.PHONY: chart
+chart: ## lint the Helm chart for Kubernetes, render it into bin/chart, and compare it with the schemas of Kubernetes and with compose
+	go run $(HELM) lint --strict --quiet --kube-version $(KUBERNETES) deploy/chart
+	@mkdir -p bin/chart
+	go run $(HELM) template ironplane deploy/chart --kube-version $(KUBERNETES) >bin/chart/default.yaml
+	go run $(HELM) template ironplane deploy/chart --kube-version $(KUBERNETES) --set certManager.enabled=true >bin/chart/cert-manager.yaml
+	go test -count=1 ./deploy/chart
+
+HELM := helm.sh/helm/v3/cmd/helm@v3.22.0
+KUBERNETES := v1.36.3
+CERT_MANAGER := v1.18.2
+
 .PHONY: terraform-provider
 terraform-provider: ## build the provider for Terraform and OpenTofu into bin/terraform
 	@mkdir -p bin/terraform
@@ -75,10 +87,10 @@ NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 # Runs tests, and prints the ten slowest tests and the used CPU time. In CI it runs a failed test once more.
 TEST := go run ./deploy/internal/testrun $(if $(CI),-retry) -- -shuffle=on -timeout 40m
 
-# Only make test-all runs these: split and standalone stop, kill and restore whole installations; packages installs packages;
-# alike has a database for each comparison; browser needs Chromium, netboot needs root and QEMU; revocation and ssl wait for
+# Only make test-all runs these: split and standalone stop, kill and restore whole installations; packages installs packages; chart
+# builds Helm; alike has a database for each comparison; browser needs Chromium, netboot needs root and QEMU; revocation and ssl wait for
 # time-outs; measure measures. So it is with terraform-provider, a module of its own, which starts Terraform hundreds of times.
-LONG := $(addprefix github.com/ironplane/ironplane/deploy/,split standalone packages internal/alike internal/browser \
+LONG := $(addprefix github.com/ironplane/ironplane/deploy/,split standalone packages chart internal/alike internal/browser \
 	internal/netboot internal/revocation internal/ssl measure/%)
 
 TESTED = $(filter-out ./deploy/%,$(PACKAGES)) $(filter-out $(LONG),$(shell go list ./deploy/...))

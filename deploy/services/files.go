@@ -19,6 +19,7 @@ const (
 // itemPatterns match the first line of a service's entry, by file. %s is the service's name.
 var itemPatterns = map[string]string{
 	"docker-compose.yml":                       `^ *(- )?(secrets-)?%s(-migrate)?[:/]`,
+	"deploy/chart/values.yaml":                 `^  %s:`,
 	"deploy/packages/systemd/ironplane.target": `^Wants=ironplane-service@%s\.service$`,
 	"deploy/packages/systemd/sysusers.conf":    `^u ironplane-%s `,
 	"deploy/packages/systemd/tmpfiles.conf":    `^d /etc/ironplane/secrets/%s `,

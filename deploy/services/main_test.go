@@ -49,6 +49,7 @@ func TestAddedServiceIsDeployed(t *testing.T) {
 			`\n      - secrets-gadgets:/secrets/gadgets\n`,
 			`\n  secrets-gadgets:\n`,
 		},
+		"deploy/chart/values.yaml":                 {`\n  gadgets:\n    replicas: 2\n    callers: `},
 		"deploy/packages/etc/gadgets.env":          {`IRONPLANE_LISTEN=127.0.0.1:84\d\d\n`, `LISTEN=127.0.0.1:94\d\d\n`},
 		"deploy/packages/etc/ironplane.env":        {` gadgets=127.0.0.1:84\d\d system=`, `#.* gadgets system\n`},
 		"deploy/packages/removing.sh":              {` ironplane-service@gadgets ironplane-service@system\n`},

@@ -22,8 +22,9 @@ const (
 	memoryLimit = 512 << 20
 )
 
-// drainTimeout is how long open requests may take once the process is told to stop.
-const drainTimeout = 20 * time.Second
+// DrainTimeout is how long open requests may take once the process is told to stop and the drain delay is over. Supervisors have
+// to wait longer before they kill the process.
+const DrainTimeout = 20 * time.Second
 
 // Main runs a program until it ends, or until SIGINT or SIGTERM ends its context, and exits. SIGHUP does not end the
 // program. An error is printed as one line, with exit status 1.
@@ -92,7 +93,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		_ = listener.Close()
 		time.Sleep(grace)
 	}
-	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), DrainTimeout)
 	defer cancel()
 	err := server.Shutdown(draining)
 	if errors.Is(err, net.ErrClosed) { // the listener is closed already

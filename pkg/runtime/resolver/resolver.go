@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
+// Interval is how often names are resolved. A process that ends has to accept connections for longer.
+const Interval = 15 * time.Second
+
 const (
-	// interval is how often names are resolved, and minInterval the shortest time between two lookups after failed connections.
-	interval, minInterval = 15 * time.Second, time.Second
+	// minInterval is the shortest time between two lookups after failed connections.
+	minInterval = time.Second
 	// lookupTimeout bounds the lookup of one name.
 	lookupTimeout = 5 * time.Second
 	// maxAddresses bounds the addresses of one name.
@@ -90,7 +93,7 @@ func (w *Watcher) Run(ctx context.Context, update func(addresses []string)) {
 
 // wait returns when the next lookup is due. It returns false if ctx ends before that.
 func (w *Watcher) wait(ctx context.Context) bool {
-	earliest, next := time.NewTimer(minInterval), time.NewTimer(interval)
+	earliest, next := time.NewTimer(minInterval), time.NewTimer(Interval)
 	defer earliest.Stop()
 	defer next.Stop()
 	select {

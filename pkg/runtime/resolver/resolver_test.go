@@ -101,23 +101,23 @@ func TestWatch(t *testing.T) {
 		want("10.0.0.1:8443 10.0.0.2:8443 10.0.0.9:9443 [2001:db8::1]:8443", 1)
 
 		n.set("network", "10.0.0.3")
-		time.Sleep(interval - time.Nanosecond)
+		time.Sleep(Interval - time.Nanosecond)
 		want("10.0.0.1:8443 10.0.0.2:8443 10.0.0.9:9443 [2001:db8::1]:8443", 1)
 		time.Sleep(time.Nanosecond)
 		want("10.0.0.3:8443 10.0.0.9:9443", 2)
 
-		time.Sleep(10 * interval) // unchanged addresses are no update
+		time.Sleep(10 * Interval) // unchanged addresses are no update
 		want("10.0.0.3:8443 10.0.0.9:9443", 2)
 
 		n.fail("network") // an outage of the name server
-		time.Sleep(interval)
+		time.Sleep(Interval)
 		want("10.0.0.3:8443 10.0.0.9:9443", 2)
 		n.set("network", "") // no instance is ready
-		time.Sleep(interval)
+		time.Sleep(Interval)
 		want("10.0.0.3:8443 10.0.0.9:9443", 2)
 
 		n.set("old", "10.0.0.4")
-		time.Sleep(interval)
+		time.Sleep(Interval)
 		want("10.0.0.3:8443 10.0.0.4:8443 10.0.0.9:9443", 3)
 		for part, count := range map[string]int{"fails": 2, "succeeds again": 2, "host=old": 2, "host=network": 2} {
 			if got := strings.Count(log.String(), part); got != count {
