@@ -205,7 +205,7 @@ lint: ## check format, vet, staticcheck, language and sizes, and that modules an
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is not tidy, or does not build alone: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client gateway/console/commands.gen.json || { echo "make go-client changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client gateway/console/*.gen.json || { echo "make go-client changed the files above: commit them"; exit 1; }
 	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "make schema changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
@@ -219,8 +219,8 @@ services: ## write pkg/catalog, and add missing services to the files of compose
 	go run ./deploy/services .
 
 .PHONY: openapi
-openapi: ## write docs/reference: openapi.json, errors.md, log.md, policy.md, variables.md, email-variables.md and pxe-variables.md
-	go run ./deploy/document docs/reference
+openapi: ## write docs/reference: openapi.json, errors.md, log.md, policy.md, variables.md, email-variables.md and pxe-variables.md; and the console's templates.gen.json
+	go run ./deploy/document docs/reference gateway/console/templates.gen.json
 
 .PHONY: schema
 schema: postgres ## write each service's schema.sql from the catalogue of a new installation

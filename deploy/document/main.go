@@ -22,10 +22,10 @@ func main() {
 	}
 }
 
-// write writes all generated documents to the folder in args.
+// write writes all generated documents to the folder in args, and the values of templates to the file in args.
 func write(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("usage: document FOLDER")
+	if len(args) != 2 {
+		return fmt.Errorf("usage: document FOLDER FILE")
 	}
 	document, err := product.Document()
 	if err != nil {
@@ -45,6 +45,9 @@ func write(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "pxe-variables.md"), []byte(script.RenderReference()), 0o644); err != nil {
+		return err
+	}
+	if err := writeTemplateValues(args[1]); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "log.md"), []byte(audit.Reference()), 0o644); err != nil {

@@ -29,11 +29,18 @@ var dist embed.FS
 //go:embed commands.gen.json
 var commands []byte
 
+// templates has the variables and functions of each kind of template. Editors list them. `make openapi` writes it.
+//
+//go:embed templates.gen.json
+var templates []byte
+
 const (
 	// pageName is the file that every page begins with. It loads the rest.
 	pageName = "index.html"
 	// commandsName is the file with the commands.
 	commandsName = "commands.json"
+	// templatesName is the file with the variables and functions of templates.
+	templatesName = "templates.json"
 	// assetsFolder has files whose names change with their content.
 	assetsFolder = "assets/"
 )
@@ -65,8 +72,12 @@ var Built = sync.OnceValues(func() (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.files[commandsName], err = newFile(commandsName, commands)
-	return h, err
+	for name, content := range map[string][]byte{commandsName: commands, templatesName: templates} {
+		if h.files[name], err = newFile(name, content); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
 })
 
 func newHandler(root fs.FS) (*Handler, error) {

@@ -252,6 +252,8 @@ type ProfileRender struct {
 	Client int64 `json:"client,omitzero"`
 	// The id of the DHCP server that boots the machine, one of /pxe/dhcp. The default is that of the entity's IP group.
 	DHCPServer int64 `json:"dhcp_server,omitzero"`
+	// Templates that are not saved yet. The profile is rendered as if it had them; a shell script that it lacks runs last.
+	Drafts []TemplateDraft `json:"drafts,omitzero"`
 	// The files of an earlier response, to compare with.
 	Earlier []RenderedBefore `json:"earlier,omitzero"`
 	// The machine.
@@ -370,4 +372,14 @@ type Rendering struct {
 type SharedProfile struct {
 	// The file, which can be imported elsewhere.
 	Yaml string `json:"yaml"`
+}
+
+// TemplateDraft is the member drafts of ProfileRender.
+type TemplateDraft struct {
+	// The id of the template.
+	ID int64 `json:"id"`
+	// The template that is rendered instead of the stored one.
+	Body string `json:"body,omitzero"`
+	// The kind of the template. One of: boot_script, preseed, shell_script.
+	Kind string `json:"kind"`
 }

@@ -97,9 +97,15 @@ func checkType(t reflect.Type) {
 
 // Variable is a variable of a language.
 type Variable struct {
-	Name   string // .To.Name; for items of a list .Changes[].Name
-	Doc    string // the field's tag doc
-	Secret bool
+	Name   string `json:"name"` // .To.Name; for items of a list .Changes[].Name
+	Doc    string `json:"doc"`  // the field's tag doc
+	Secret bool   `json:"secret,omitempty"`
+}
+
+// FunctionDoc describes a function of a language.
+type FunctionDoc struct {
+	Example string `json:"example"` // an action without its braces
+	Result  string `json:"result"`
 }
 
 // Variables returns the language's variables.

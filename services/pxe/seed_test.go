@@ -302,6 +302,26 @@ func TestRender(t *testing.T) {
 		same.RenderFiles[2].Difference != "" {
 		t.Errorf("got the differences %q and %q, want the MAC address and none", same.RenderFiles[0].Difference, same.RenderFiles[2].Difference)
 	}
+
+	// Drafts are rendered instead of the stored templates, and as if the profile had them.
+	drafts := fmt.Sprintf(`, "drafts": [{"kind": "shell_script", "id": %d, "body": "{{.Client.Name}}"}, {"kind": "preseed", "id": %d, "body": "{{.Nothing}}"}]`,
+		first, preseed)
+	drafted := testkit.Decode[install.Rendering](c.Do("POST", at, body+drafts+"}").Want(200)).RenderFiles
+	if drafted[2].Text != "Ben Miller" || drafted[4].Text != "Ben Miller" || drafted[3].Text != rendered.RenderFiles[3].Text {
+		t.Errorf("got the scripts %q, %q and %q, want the draft of the first script alone", drafted[2].Text, drafted[3].Text, drafted[4].Text)
+	}
+	if !strings.HasPrefix(drafted[1].Error, "line 1, column 3: ") {
+		t.Errorf("got the error %q for a draft with an unknown variable, want its line and column", drafted[1].Error)
+	}
+	other := createItem(t, c, "/pxe/shell", `{"name": "other", "body": "stored"}`)
+	added := testkit.Decode[install.Rendering](
+		c.Do("POST", at, body+fmt.Sprintf(`, "drafts": [{"kind": "shell_script", "id": %d, "body": "last"}]}`, other)).Want(200),
+	).RenderFiles
+	if last := added[len(added)-1]; len(added) != len(rendered.RenderFiles)+1 || last.Name != "other" || last.Text != "last" {
+		t.Errorf("got %d files, the last %+v, want one more file with the draft of another script", len(added), last)
+	}
+	c.Do("POST", at, `{"drafts": [{"kind": "boot_script", "id": 999, "body": ""}]}`).WantErrors("/drafts/0/id", "not_found")
+
 	c.Do("POST", at, `{"profile": 999, "host": {"macs": ["x"], "entity": 9, "nameservers": "x", "disk": "sda", "firmware": "none"}}`).
 		WantErrors(
 			"/host/disk", "invalid", "/host/entity", "not_found", "/host/firmware", "invalid", "/host/macs", "invalid",

@@ -20,6 +20,7 @@ var accessiblePages = []string{
 	"/", "/group", "/group/1", "/group/1?assign=1", "/entity", "/entity/1", "/entity/2?tab=history", "/entity?dialog=create",
 	"/entity?dialog=import",
 	"/client", "/client/1", "/client/1?dialog=edit", "/log", "/setting-group", "/auth/verify/auth", "/auth/key?dialog=create", "/port-speed",
+	"/email/template/1",
 	"/admin/1?tab=permission", "/entity?palette=1", "/entity?keys=1", "/nowhere",
 }
 

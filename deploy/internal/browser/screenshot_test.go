@@ -27,9 +27,10 @@ var shownPages = map[string]string{
 	"settings":       "/setting-group",
 	"second-factors": "/auth/verify/auth",
 	"profiles":       "/pxe/profile",
+	"template":       "/email/template/1",
 }
 
-// TestScreenshots takes pictures of twelve pages in light and dark colours, for the docs.
+// TestScreenshots takes pictures of thirteen pages in light and dark colours, for the docs.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("set -screenshots to a folder, as make screenshots does")
@@ -49,6 +50,7 @@ func TestScreenshots(t *testing.T) {
 		})
 		for name, path := range shownPages {
 			c.show(path)
+			c.await(name+" has its counts", `![...document.querySelectorAll(".tile .count")].some(e => e.textContent === "…")`)
 			picture := call(c.window, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"})
 			if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+scheme+".png"), picture.Data, 0o644); err != nil {
 				t.Fatal(err)

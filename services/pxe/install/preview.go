@@ -37,6 +37,7 @@ type previewBody struct {
 	Client     *rest.RefID                `json:"client" example:"1" doc:"The id of the client that the machine belongs to, one of /client."`
 	DHCPServer *rest.RefID                `json:"dhcp_server" example:"1" doc:"The id of the DHCP server that boots the machine, one of /pxe/dhcp. The default is that of the entity's IP group."`
 	Variables  map[string]string          `json:"variables" max:"65536" example:"{\"timezone\": \"Europe/Berlin\"}" doc:"The values for the profile's templates, by name."`
+	Drafts     []templates.TemplateDraft  `json:"drafts" doc:"Templates that are not saved yet. The profile is rendered as if it had them; a shell script that it lacks runs last."`
 	Earlier    []templates.RenderedBefore `json:"earlier" open:"true" doc:"The files of an earlier response, to compare with."`
 
 	profile int64 // in the path
@@ -124,7 +125,7 @@ func (s *Installs) renderProfile(ctx context.Context, req previewRequest) (r Ren
 			return r, err
 		}
 	}
-	r.RenderFiles, err = templates.Preview(ctx, s.DB, req.ID, v, b.Earlier)
+	r.RenderFiles, err = templates.Preview(ctx, s.DB, req.ID, v, b.Drafts, b.Earlier)
 	return r, err
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/services/pxe/siteagent"
@@ -22,6 +24,13 @@ type RenderedBefore struct {
 	Text string `json:"text" max:"1048576" lines:"true" trim:"false" doc:"The rendered text."`
 }
 
+// TemplateDraft is a template that is not saved yet.
+type TemplateDraft struct {
+	Kind script.Kind `json:"kind" required:"create" enum:"boot_script,preseed,shell_script" doc:"The kind of the template."`
+	ID   int64       `json:"id" required:"create" min:"1" doc:"The id of the template."`
+	Body string      `json:"body" max:"262144" lines:"true" trim:"false" doc:"The template that is rendered instead of the stored one."`
+}
+
 // RenderedFile is one rendered template.
 type RenderedFile struct {
 	Kind       string `json:"kind" enum:"boot_script,preseed,shell_during,shell_after" doc:"The use of the template."`
@@ -32,9 +41,11 @@ type RenderedFile struct {
 	Difference string `json:"difference,omitempty" doc:"The difference to the file of this kind and id in earlier, in the format of diff -u."`
 }
 
-// Preview renders a profile for a machine that need not exist, with marks in place of secrets. It compares the files with earlier
-// ones.
-func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variables, earlier []RenderedBefore) ([]RenderedFile, error) {
+// Preview renders a profile for a machine that need not exist, with marks in place of secrets, as if the profile had the drafts. It
+// compares the files with earlier ones.
+func Preview(
+	ctx context.Context, q pg.Querier, profile int64, v script.Variables, drafts []TemplateDraft, earlier []RenderedBefore,
+) ([]RenderedFile, error) {
 	p, err := profiles.Get(ctx, q, profile)
 	if err != nil {
 		return nil, err
@@ -43,8 +54,12 @@ func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variable
 	if err := addMedia(ctx, q, nil, &p, &v); err != nil {
 		return nil, err
 	}
+	addDrafts(&p, drafts)
 	files, err := loadTemplates(ctx, q, &p)
 	if err != nil {
+		return nil, err
+	}
+	if err := replaceByDrafts(files, drafts); err != nil {
 		return nil, err
 	}
 	for i := range files {
@@ -58,6 +73,37 @@ func Preview(ctx context.Context, q pg.Querier, profile int64, v script.Variable
 		}
 	}
 	return files, nil
+}
+
+// addDrafts makes a profile use the templates of drafts. A shell script that the profile lacks becomes the last one.
+func addDrafts(p *OSReloadProfile, drafts []TemplateDraft) {
+	for _, draft := range drafts {
+		switch of := (rest.Ref{ID: draft.ID}); {
+		case draft.Kind == script.Boot:
+			p.BootScript = &of
+		case draft.Kind == script.Preseed:
+			p.Preseed = &of
+		case !slices.Contains(p.Shell.During, draft.ID) && !slices.Contains(p.Shell.After, draft.ID):
+			p.Shell.After = append(p.Shell.After, draft.ID)
+		}
+	}
+}
+
+// replaceByDrafts replaces the stored text of templates by that of drafts. A draft of a template that does not exist is an error.
+func replaceByDrafts(files []RenderedFile, drafts []TemplateDraft) error {
+	var invalid problem.Fields
+	for i, draft := range drafts {
+		isUsed := false
+		for j := range files {
+			if f := &files[j]; f.templateKind() == draft.Kind && f.ID == draft.ID {
+				f.Text, isUsed = draft.Body, true
+			}
+		}
+		if !isUsed {
+			invalid.Add(fmt.Sprintf("/drafts/%d/id", i), "not_found", "does not exist")
+		}
+	}
+	return invalid.Err()
 }
 
 // templateKind returns the kind of the file's template.

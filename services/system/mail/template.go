@@ -136,6 +136,15 @@ func (t *Template) Preview(site Site, to *mail.To, content mail.Content) (Render
 	return t.Render(true, site, *to, content)
 }
 
+// Variables returns the variables of the templates of each kind.
+func Variables() map[string][]template.Variable {
+	all := map[string][]template.Variable{}
+	for name, kind := range kinds {
+		all[name] = kind.language.Variables()
+	}
+	return all
+}
+
 // Reference returns the Markdown page that lists the variables of all templates.
 func Reference() string {
 	var b strings.Builder

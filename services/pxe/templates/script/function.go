@@ -40,18 +40,18 @@ var functions = map[string]template.Function{
 }
 
 // functionDocs describes the functions to authors of templates.
-var functionDocs = []struct{ example, result string }{
-	{"crypt .Password", "the SHA-512 hash (`$6$`) of a password, with a new salt each time"},
-	{`default "eth0" .X`, "the second text, or the first if the second is empty"},
-	{`join " " .Host.Nameservers`, "the texts of a list, joined by the first text"},
-	{"json .Host.Hostname", "a text in quotes for JSON and YAML"},
-	{"line .Profile.Name", "a text in one line: control characters become spaces"},
-	{"lower .Host.Name", "a text in lower case"},
-	{"netmask .Host.IPv4.Prefix", "the mask of a prefix: 255.255.255.0; any other text is an error"},
-	{"quote .Password", "a text in quotes for a shell"},
-	{"upper .Host.MAC", "a text in upper case"},
-	{`value "timezone" .Variables`, "the value of the variable with this name; empty if there is none"},
-	{"xml .Password", "a text escaped for XML, also within quotes"},
+var functionDocs = []template.FunctionDoc{
+	{Example: "crypt .Password", Result: "the SHA-512 hash (`$6$`) of a password, with a new salt each time"},
+	{Example: `default "eth0" .X`, Result: "the second text, or the first if the second is empty"},
+	{Example: `join " " .Host.Nameservers`, Result: "the texts of a list, joined by the first text"},
+	{Example: "json .Host.Hostname", Result: "a text in quotes for JSON and YAML"},
+	{Example: "line .Profile.Name", Result: "a text in one line: control characters become spaces"},
+	{Example: "lower .Host.Name", Result: "a text in lower case"},
+	{Example: "netmask .Host.IPv4.Prefix", Result: "the mask of a prefix: 255.255.255.0; any other text is an error"},
+	{Example: "quote .Password", Result: "a text in quotes for a shell"},
+	{Example: "upper .Host.MAC", Result: "a text in upper case"},
+	{Example: `value "timezone" .Variables`, Result: "the value of the variable with this name; empty if there is none"},
+	{Example: "xml .Password", Result: "a text escaped for XML, also within quotes"},
 }
 
 // maxPasswordSize is the maximum size in bytes of a password to hash. The time for the hash grows with the size.

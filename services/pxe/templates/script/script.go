@@ -175,6 +175,16 @@ func NewSample() Variables {
 	return v
 }
 
+// Values returns the variables and functions of the templates of a kind.
+func (k Kind) Values() (variables []template.Variable, functions []template.FunctionDoc) {
+	for _, v := range language.Variables() {
+		if k != Boot || !v.Secret {
+			variables = append(variables, v)
+		}
+	}
+	return variables, functionDocs
+}
+
 // RenderReference returns a page in Markdown with all variables and functions.
 func RenderReference() string {
 	var b strings.Builder
@@ -188,7 +198,7 @@ func RenderReference() string {
 			"| Function | Result |\n|---|---|\n",
 	)
 	for _, f := range functionDocs {
-		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.example, f.result)
+		fmt.Fprintf(&b, "| `{{%s}}` | %s |\n", f.Example, f.Result)
 	}
 	return b.String()
 }

@@ -7,12 +7,18 @@ import { List } from "../resource/list";
 import { Go, useDocument } from "../shell/state";
 import { t } from "../text/text";
 
+const Template = lazy(() => import("./template"));
+
 // designed are the pages that are made by hand. All other paths of the API get the page that follows from the document.
 const designed: Record<string, ComponentType<ItemProps>> = {
   "/group/{group_id}": lazy(() => import("./group")),
   "/pxe/install/{install_id}": lazy(() => import("./install")),
   "/client/{client_id}": lazy(() => import("./client")),
   "/auth/verify/auth": lazy(() => import("./second-factors")),
+  "/email/template/{template_id}": Template,
+  "/pxe/boot-script/{boot_script_id}": Template,
+  "/pxe/preseed/{preseed_id}": Template,
+  "/pxe/shell/{shell_script_id}": Template,
   "/setting-group": lazy(() => import("./settings")),
   "/log": LogPage,
   "/log/{log_id}": LogItemPage,

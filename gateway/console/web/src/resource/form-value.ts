@@ -58,6 +58,12 @@ export function toChange(document: Document, schema: Schema, before: Item, after
   return change;
 }
 
+// withRequired adds the members that every edit has to repeat.
+export function withRequired(document: Document, schema: Schema, change: Item, value: Item): Item {
+  const required = (schema.required ?? []).filter((name) => value[name] !== undefined);
+  return { ...Object.fromEntries(required.map((name) => [name, toBody(document, schema.properties?.[name] ?? {}, value[name])])), ...change };
+}
+
 function cleared(document: Document, schema: Schema, was: Item = {}, is: Item = {}): Item {
   const nulls: Item = {};
   for (const [name, member] of Object.entries(schema.properties ?? {})) {

@@ -8,7 +8,7 @@ import { t } from "../text/text";
 import { Changes } from "./changes";
 import { Commands } from "./commands";
 import { Fields } from "./field";
-import { differences, initial, plain, toBody, toChange, type Item } from "./form-value";
+import { differences, initial, plain, toBody, toChange, withRequired, type Item } from "./form-value";
 import { sentence } from "./value";
 
 type FormProps<T> = {
@@ -37,7 +37,9 @@ export function Form<T>(props: FormProps<T>): ReactElement {
   const key = useRef(newKey());
   const top = useRef<HTMLDivElement>(null);
   const before = initial(document, schema, base.item);
-  const body = props.body && (props.edits ? toChange(document, schema, before, value) : (toBody(document, schema, value) ?? {}));
+  const changes = props.edits ? toChange(document, schema, before, value) : {};
+  const unchanged = props.edits && Object.keys(changes).length === 0;
+  const body = props.body && (props.edits ? withRequired(document, schema, changes, value) : (toBody(document, schema, value) ?? {}));
   const sends = useMutation({
     mutationFn: () =>
       send<T>(props.method, props.path, {
@@ -66,7 +68,6 @@ export function Form<T>(props: FormProps<T>): ReactElement {
     const field = top.current?.querySelector<HTMLElement>("[aria-invalid=true], [data-invalid] button, [data-invalid] input");
     (field ?? top.current?.querySelector<HTMLElement>(".problem"))?.focus();
   }, [error]);
-  const unchanged = props.edits && Object.keys((body ?? {}) as Item).length === 0;
   return (
     <form
       className="form"

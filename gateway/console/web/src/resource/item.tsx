@@ -26,7 +26,7 @@ export function useItem({ node, path }: ItemProps, refetchInterval?: (item: Item
 }
 
 // ItemPage is the page of an item, or of a single object.
-export function ItemPage(props: ItemProps & { overview?: (item: Item) => ReactNode; poll?: (item: Item | undefined) => number | false; hide?: string[] }): ReactElement {
+export function ItemPage(props: ItemProps & { overview?: (item: Item, answer: Answer<Item>) => ReactNode; poll?: (item: Item | undefined) => number | false; hide?: string[] }): ReactElement {
   const { node, path, ids } = props;
   const [search] = useAddress();
   const answer = useItem(props, props.poll);
@@ -52,7 +52,7 @@ export function ItemPage(props: ItemProps & { overview?: (item: Item) => ReactNo
           ))}
         </nav>
       )}
-      {tab.id === "" && (props.overview?.(item!) ?? <Overview node={node} item={item!} />)}
+      {tab.id === "" && (props.overview?.(item!, answer.data!) ?? <Overview node={node} item={item!} />)}
       {tab.id === "history" && <History path={node.path} id={ids[Object.keys(ids).at(-1)!]!} />}
       {child && <Child key={child.path} node={child} ids={ids} />}
       {search.dialog && !child && (

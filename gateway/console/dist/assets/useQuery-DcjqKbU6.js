@@ -1,1 +1,0 @@
-import{R as e,z as t}from"./state-DFf5-5kX.js";function n(n,r){return e(n,t,r)}export{n as t};
