@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 // metrics holds the gateway's metrics.
@@ -48,8 +51,8 @@ func (g *Gateway) Metrics() []prometheus.Collector { return g.metrics.all }
 // methods are the methods that logs and metrics name. All others count as "other", because a caller may invent any number.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PATCH": true, "PUT": true, "DELETE": true, "OPTIONS": true}
 
-func (m *metrics) observe(e *recorder, elapsed time.Duration) {
-	m.requests.WithLabelValues(e.service, e.method, e.route, statusClass(e.status)).Observe(elapsed.Seconds())
+func (m *metrics) observe(ctx context.Context, e *recorder, elapsed time.Duration) {
+	tracing.Observe(ctx, m.requests.WithLabelValues(e.service, e.method, e.route, statusClass(e.status)), elapsed.Seconds())
 }
 
 func statusClass(status int) string {

@@ -170,9 +170,9 @@ func (e *recorder) Write(p []byte) (int, error) {
 func (g *Gateway) finish(ctx context.Context, e *recorder, call *principal.Call) {
 	elapsed := time.Since(e.startedAt)
 	if e.isStream { // the metric is about how long callers wait
-		g.metrics.observe(e, e.headAfter)
+		g.metrics.observe(ctx, e, e.headAfter)
 	} else {
-		g.metrics.observe(e, elapsed)
+		g.metrics.observe(ctx, e, elapsed)
 	}
 	tracing.Finish(ctx, e.method, e.route, call.RequestID, e.status)
 	if !g.log.Enabled(ctx, slog.LevelInfo) {

@@ -55,15 +55,15 @@ func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	traces := newCollector(t)
 	box := mailbox.Start(t, mailbox.Options{})
-	r := start(t, "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true", traces.variable(),
-		"IRONPLANE_SMTP=smtp+plain://"+box.Addr, "IRONPLANE_MAIL_FROM=noreply@example.com", "IRONPLANE_ADMIN_URL=https://admin.example.com")
+	r := start(t, append(traces.variables(), "IRONPLANE_LOG_LEVEL=DEBUG", "IRONPLANE_LOG_FORMAT=json", "IRONPLANE_KEY_IN_QUERY=true",
+		"IRONPLANE_SMTP=smtp+plain://"+box.Addr, "IRONPLANE_MAIL_FROM=noreply@example.com", "IRONPLANE_ADMIN_URL=https://admin.example.com")...)
 	master, err := os.ReadFile(filepath.Join(r.data, "master-key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	secrets := append(sendSecrets(t, r.client), sendSignInSecrets(r, box)...)
 	code := mailedCode(r, box)
-	secrets = append(secrets, strings.TrimSpace(string(master)), r.client.Key)
+	secrets = append(secrets, traceToken, url.PathEscape(traceToken), strings.TrimSpace(string(master)), r.client.Key)
 	r.eventually("the log has all refused requests", func() bool {
 		return strings.Contains(r.client.Do("GET", "/log?type=request.refused", nil).Text, "refused")
 	})
@@ -88,6 +88,7 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	wantNoSecrets(t, "the screen", r.screen.String(), secrets[:len(secrets)-1]) // without the first admin's key, which is printed there
 	wantNoSecrets(t, "the traces", traces.text(), secrets)
+	traces.wantAllowed(t)
 	if !strings.Contains(traces.text(), "/pxe/dhcp") {
 		t.Error("got traces without /pxe/dhcp, want it there")
 	}

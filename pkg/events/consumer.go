@@ -16,6 +16,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/wake"
 )
 
@@ -267,10 +268,16 @@ func (c *Consumer) applyAll(ctx context.Context, db *pg.DB, at cursor, p page) e
 }
 
 // apply applies changes and moves the cursor from at to to, in one unit of work.
-func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes []Event) error {
+func (c *Consumer) apply(ctx context.Context, db *pg.DB, at, to cursor, changes []Event) (err error) {
 	if len(changes) == 1 {
 		ctx = principal.NewContext(ctx, &principal.Call{RequestID: changes[0].RequestID})
 	}
+	traceparents := make([]string, len(changes))
+	for i := range changes {
+		traceparents[i] = changes[i].Traceparent
+	}
+	ctx, endSpan := tracing.Process(ctx, "changes of "+c.String(), traceparents...)
+	defer func() { endSpan(err) }()
 	return c.moveCursor(ctx, db, at, to, func(ctx context.Context, tx *pg.Tx) error {
 		if len(changes) == 0 {
 			return nil

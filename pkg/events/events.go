@@ -34,6 +34,8 @@ type Event struct {
 	Actor     *Actor          `json:"actor,omitempty"`  // absent: the installation itself
 	IP        netip.Addr      `json:"ip,omitzero"`
 	RequestID string          `json:"request_id,omitempty"`
+
+	Traceparent string `json:"traceparent,omitempty"` // the span that made the change; empty: it was not traced
 }
 
 // Actor is the owner of the key with which a change was made.

@@ -107,7 +107,8 @@ func readPage(ctx context.Context, db *pg.DB, req pullRequest) (page, error) {
 		}
 	}
 	rows, err := db.Query(ctx, `
-		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindSQL+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, '')
+		SELECT seq, coalesce(uuid::text, ''), at, type, `+kindSQL+`, coalesce(part, ''), coalesce(action, substring(type from '[^.]*$')), targets, before, after, actor_url, actor_name, actor_key, ip, coalesce(request_id, ''),
+			coalesce(traceparent, '')
 		FROM change WHERE seq > $1 AND seq <= $2 AND ($3 = '' OR `+kindSQL+` = $3) ORDER BY seq LIMIT $4`, req.After, upTo, req.Kind, maxPageEvents)
 	if err != nil {
 		return p, fmt.Errorf("read changes: %w", err)
@@ -149,6 +150,7 @@ func scanEvent(rows pgx.Rows) (e Event, size int, err error) {
 		&key,
 		&ip,
 		&e.RequestID,
+		&e.Traceparent,
 	); err != nil {
 		return e, 0, fmt.Errorf("read a change: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/rest"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/wake"
@@ -44,6 +45,8 @@ type Message struct {
 	RequestID string          `json:"request_id,omitempty"`
 	At        time.Time       `json:"at"`
 
+	Traceparent string `json:"traceparent,omitempty"` // the span that sent the message; empty: it was not traced
+
 	Secret secret.String `json:"-"` // the content of Sealed
 }
 
@@ -68,8 +71,10 @@ func (o *Outbox) Send(ctx context.Context, tx *pg.Tx, kind string, content any, 
 	}
 	tx.Wake(MessageTopic(o.Receiver))
 	m := Message{}
-	if err := tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id) VALUES ($1, $2, $3, nullif($4, '')) RETURNING n",
-		o.Receiver, kind, string(text), principal.FromContext(ctx).RequestID).Scan(&m.N); err != nil {
+	err = tx.QueryRow(ctx, "INSERT INTO message (receiver, kind, content, request_id, traceparent) "+
+		"VALUES ($1, $2, $3, nullif($4, ''), nullif($5, '')) RETURNING n",
+		o.Receiver, kind, string(text), principal.FromContext(ctx).RequestID, tracing.Traceparent(ctx)).Scan(&m.N)
+	if err != nil {
 		return fmt.Errorf("send a message to %s: %w", o.Receiver, err)
 	}
 	if confidential.IsZero() {
@@ -108,7 +113,7 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 			}
 			rows, err := db.Query(
 				ctx,
-				"SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at FROM message "+
+				"SELECT n, id::text, kind, content, sealed, coalesce(request_id, ''), at, coalesce(traceparent, '') FROM message "+
 					"WHERE receiver = $1 AND n > $2 ORDER BY n LIMIT $3",
 				receiver,
 				req.After,
@@ -119,7 +124,8 @@ func MessageRoute(db *pg.DB, receivers ...string) rest.Route {
 			}
 			var m Message
 			size := 0
-			_, err = pgx.ForEachRow(rows, []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At}, func() error {
+			columns := []any{&m.N, &m.ID, &m.Kind, &m.Content, &m.Sealed, &m.RequestID, &m.At, &m.Traceparent}
+			_, err = pgx.ForEachRow(rows, columns, func() error {
 				if size += len(m.Content) + len(m.Sealed); len(out.Messages) == 0 || size <= maxPageBytes {
 					out.Messages = append(out.Messages, m)
 				}
@@ -204,6 +210,8 @@ func (i *Inbox) handle(ctx context.Context, db *pg.DB, m Message) (err error) {
 		}
 	}
 	ctx = principal.NewContext(ctx, &principal.Call{RequestID: m.RequestID})
+	ctx, endSpan := tracing.Process(ctx, "messages of "+i.Source, m.Traceparent)
+	defer func() { endSpan(err) }()
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		tx.Unrecorded("the sender has recorded the cause")
 		done, err := tx.Exec(ctx, "INSERT INTO message_taken (id) VALUES ($1) ON CONFLICT DO NOTHING", m.ID)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/service"
 )
 
@@ -139,6 +140,8 @@ func callerOf(ctx context.Context) caller {
 type metadata struct {
 	Caller   caller          `json:"caller,omitzero"`
 	Progress json.RawMessage `json:"output,omitempty"` // River's name
+
+	Traceparent string `json:"traceparent,omitempty"` // the span that enqueued the job; empty: it was not traced
 }
 
 // inserter enqueues jobs in units of work, and has no connection of its own.
@@ -166,7 +169,7 @@ func Enqueue(ctx context.Context, tx *pg.Tx, job *service.Job, args any) error {
 	if err != nil {
 		return fmt.Errorf("enqueue a %s: %w", job.Kind, err)
 	}
-	kept, err := json.Marshal(metadata{Caller: callerOf(ctx)})
+	kept, err := json.Marshal(metadata{Caller: callerOf(ctx), Traceparent: tracing.Traceparent(ctx)})
 	if err != nil {
 		return fmt.Errorf("enqueue a %s: %w", job.Kind, err)
 	}

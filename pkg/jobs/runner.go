@@ -22,6 +22,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/service"
 	"github.com/ironplane/ironplane/pkg/wake"
 )
@@ -248,11 +249,13 @@ func (w *worker) NextRetry(job *river.Job[arguments]) time.Time {
 func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 	last := job.Attempt >= job.MaxAttempts
 	var kept metadata
+	endSpan := func(error) {}
 	err := json.Unmarshal(job.Metadata, &kept)
 	if err != nil {
 		err = fmt.Errorf("read the job's caller: %w", err)
 	} else {
 		ctx = principal.NewContext(ctx, &principal.Call{Principal: kept.Caller.Principal, IP: kept.Caller.IP, RequestID: kept.Caller.RequestID})
+		ctx, endSpan = tracing.Process(ctx, "jobs "+w.Kind, kept.Traceparent)
 		err = w.attempt(ctx, job, kept.Progress, last)
 	}
 	cause := context.Cause(ctx)
@@ -271,7 +274,10 @@ func (w *worker) Work(ctx context.Context, job *river.Job[arguments]) error {
 		outcome, level = "given-up", slog.LevelError
 	}
 	w.attempts.WithLabelValues(w.Kind, outcome).Inc()
-	if outcome == "failed" || outcome == "given-up" {
+	if outcome == "done" || outcome == "later" {
+		endSpan(nil)
+	} else {
+		endSpan(err)
 		w.mu.Lock()
 		w.failedAt[w.Kind] = time.Now()
 		w.mu.Unlock()

@@ -25,22 +25,35 @@ type spans struct {
 	mu    sync.Mutex
 	ended map[trace.TraceID][]sdktrace.ReadOnlySpan
 	roots map[string]trace.TraceID // by request id
+	later map[trace.SpanID]bool    // the spans of what a request left behind, which no caller waits for
 }
 
-var traced = &spans{ended: map[trace.TraceID][]sdktrace.ReadOnlySpan{}, roots: map[string]trace.TraceID{}}
+var traced = &spans{
+	ended: map[trace.TraceID][]sdktrace.ReadOnlySpan{}, roots: map[string]trace.TraceID{}, later: map[trace.SpanID]bool{},
+}
 
 // traceAll has every span of this process collected in traced.
 func traceAll() {
 	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(traced)))
 }
 
-func (*spans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-func (*spans) Shutdown(context.Context) error                  { return nil }
-func (*spans) ForceFlush(context.Context) error                { return nil }
+func (*spans) Shutdown(context.Context) error   { return nil }
+func (*spans) ForceFlush(context.Context) error { return nil }
+
+func (s *spans) OnStart(_ context.Context, span sdktrace.ReadWriteSpan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if span.SpanKind() == trace.SpanKindConsumer || s.later[span.Parent().SpanID()] {
+		s.later[span.SpanContext().SpanID()] = true
+	}
+}
 
 func (s *spans) OnEnd(span sdktrace.ReadOnlySpan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.later[span.SpanContext().SpanID()] {
+		return
+	}
 	id := span.SpanContext().TraceID()
 	s.ended[id] = append(s.ended[id], span)
 	if request := attributeOf(span, "ironplane.request_id"); request != "" {

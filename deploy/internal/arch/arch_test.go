@@ -27,7 +27,7 @@ var sets = map[string]string{
 	// What a request needs on its way through any service.
 	"BASE": `pkg/auth/apikey pkg/auth/guard pkg/auth/keycache pkg/auth/permission pkg/auth/principal pkg/cache pkg/events
 		pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror pkg/postgres/statement pkg/postgres/table pkg/problem pkg/rest
-		pkg/runtime/health pkg/runtime/mesh pkg/schema pkg/seal pkg/secret pkg/service pkg/wake`,
+		pkg/runtime/health pkg/runtime/mesh pkg/runtime/tracing pkg/schema pkg/seal pkg/secret pkg/service pkg/wake`,
 	// What some services need beside it.
 	"SHARED": `pkg/auth/account pkg/auth/credentials pkg/auth/knowngrants pkg/auth/lockout pkg/auth/throttle pkg/catalog pkg/egress pkg/jobs
 		pkg/mail pkg/remote pkg/settings pkg/template`,
@@ -51,13 +51,13 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/client", ""},
 	{"pkg/devservers", "pkg/devservers"},
 	{"pkg/egress", ""},
-	{"pkg/events", `pkg/auth/guard pkg/auth/principal pkg/postgres/pg pkg/problem pkg/rest pkg/runtime/mesh pkg/seal
-		pkg/secret pkg/wake`},
+	{"pkg/events", `pkg/auth/guard pkg/auth/principal pkg/postgres/pg pkg/problem pkg/rest pkg/runtime/mesh pkg/runtime/tracing
+		pkg/seal pkg/secret pkg/wake`},
 	{"pkg/jobs", "BASE"},
 	{"pkg/mail", "pkg/events pkg/postgres/pg pkg/secret"},
 	{"pkg/postgres/listing", "pkg/postgres/pg pkg/postgres/statement"},
 	{"pkg/postgres/migrate", "pkg/postgres/pg pkg/postgres/pool"},
-	{"pkg/postgres/pg", "pkg/auth/principal pkg/postgres/pgerror pkg/postgres/statement pkg/schema pkg/secret"},
+	{"pkg/postgres/pg", "pkg/auth/principal pkg/postgres/pgerror pkg/postgres/statement pkg/runtime/tracing pkg/schema pkg/secret"},
 	{"pkg/postgres/pgerror", "pkg/problem"},
 	{"pkg/postgres/pool", "pkg/postgres/pg pkg/postgres/pgerror pkg/runtime/tracing pkg/secret"},
 	{"pkg/postgres/provision", "pkg/postgres/migrate pkg/postgres/pgerror pkg/postgres/pool pkg/secret"},

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/schema"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
@@ -128,15 +129,16 @@ func (tx *Tx) recordStatement(ctx context.Context) (*command, error) {
 		actor.ip = &call.IP
 	}
 	return &command{`
-		INSERT INTO change (type, kind, part, action, targets, before, after, actor_url, actor_name, actor_key, ip, request_id)
+		INSERT INTO change (type, kind, part, action, targets, before, after, actor_url, actor_name, actor_key, ip, request_id, traceparent)
 		SELECT type, kind, nullif(part, ''), action, targets::jsonb, before::jsonb, after::jsonb,
-			@actor_url, @actor_name, @actor_key, @ip, nullif(@request_id, '')
+			@actor_url, @actor_name, @actor_key, @ip, nullif(@request_id, ''), nullif(@traceparent, '')
 		FROM unnest(@types::text[], @kinds::text[], @parts::text[], @actions::text[], @targets::text[], @before::text[], @after::text[])
 			WITH ORDINALITY AS record (type, kind, part, action, targets, before, after, n) ORDER BY n`,
 		[]any{pgx.StrictNamedArgs{
 			"types": c.types, "kinds": c.kinds, "parts": c.parts, "actions": c.actions,
 			"targets": c.targets, "before": c.before, "after": c.after,
 			"actor_url": actor.url, "actor_name": actor.name, "actor_key": actor.key, "ip": actor.ip, "request_id": call.RequestID,
+			"traceparent": tracing.Traceparent(ctx),
 		}},
 	}, nil
 }

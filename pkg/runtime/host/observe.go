@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 // observeRequests measures the requests that a service serves and how long they take.
@@ -21,7 +22,7 @@ func observeRequests(next http.Handler) (http.Handler, prometheus.Collector) {
 		defer func() {
 			o.note(0)          // in case nothing was written, or the handler aborted
 			if o.route != "" { // otherwise the path may be any text of the caller
-				duration.WithLabelValues(r.Method, o.route, o.status).Observe(time.Since(began).Seconds())
+				tracing.Observe(r.Context(), duration.WithLabelValues(r.Method, o.route, o.status), time.Since(began).Seconds())
 			}
 		}()
 		next.ServeHTTP(o, r)

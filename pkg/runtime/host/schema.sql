@@ -38,7 +38,8 @@ CREATE TABLE change (
 	kind text,
 	part text,
 	action text,
-	uuid uuid DEFAULT gen_random_uuid()
+	uuid uuid DEFAULT gen_random_uuid(),
+	traceparent text
 );
 CREATE INDEX change_unnumbered ON change (id) WHERE seq IS NULL;
 CREATE UNIQUE INDEX change_by_seq ON change (seq) WHERE seq IS NOT NULL;
@@ -121,6 +122,7 @@ CREATE TABLE message (
 	sealed bytea,
 	request_id text,
 	at timestamp with time zone NOT NULL DEFAULT now(),
+	traceparent text,
 	CONSTRAINT message_pkey PRIMARY KEY (n)
 );
 CREATE INDEX message_by_receiver ON message (receiver, n);

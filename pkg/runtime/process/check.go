@@ -99,6 +99,10 @@ func (c *OperationsConfig) Checks() (checks []health.Check) {
 	if c.Operations != "" {
 		checks = append(checks, CheckListen("IRONPLANE_OPERATIONS_LISTEN", c.Operations))
 	}
+	if c.Traces != "" || !c.TraceHeaders.IsZero() {
+		valid := func(context.Context) error { return c.checkTraces() }
+		checks = append(checks, health.Check{Name: "OTEL_EXPORTER_OTLP_ENDPOINT and _HEADERS: valid", Ask: valid})
+	}
 	if c.Traces != "" {
 		checks = append(
 			checks,

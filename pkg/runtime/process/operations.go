@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // OperationsConfig configures what operators see of a process.
@@ -26,6 +27,8 @@ type OperationsConfig struct {
 	Operations string        `env:"IRONPLANE_OPERATIONS_LISTEN" required:"ready" doc:"an address to serve /healthz, /readyz and /metrics on; it should not be public"`
 	DrainDelay time.Duration `env:"IRONPLANE_DRAIN_DELAY" default:"0s" doc:"how long a stopping process accepts connections while /readyz says not ready, so that load balancers notice"`
 	Traces     string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"where traces of requests are sent, by OTLP over HTTP: http://collector:4318; OTEL_TRACES_SAMPLER and OTEL_RESOURCE_ATTRIBUTES apply, too"`
+
+	TraceHeaders secret.String `env:"OTEL_EXPORTER_OTLP_HEADERS" doc:"headers that the receiver of traces requires: name=value,name2=value2, with values percent-encoded"`
 }
 
 const (
@@ -193,7 +196,7 @@ func (o *Operations) Run(ctx context.Context, c OperationsConfig, lines LogConfi
 	defer closeLog()
 	o.log, o.drainDelay = log, c.DrainDelay
 	traced := func(ctx context.Context) error {
-		return trace(ctx, o.process, c.Traces, log, func(ctx context.Context) error { return work(ctx, log) })
+		return trace(ctx, o.process, c, log, func(ctx context.Context) error { return work(ctx, log) })
 	}
 	if c.Operations == "" {
 		return traced(ctx)
@@ -231,7 +234,11 @@ func (o *Operations) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", o.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o, promhttp.HandlerOpts{
+		MaxRequestsInFlight: 4,
+		Timeout:             10 * time.Second,
+		EnableOpenMetrics:   true, // the format with exemplars, for a scraper that asks for it
+	}))
 	return mux
 }
 

@@ -50,12 +50,12 @@ func CheckRedis(url secret.String) health.Check {
 // stopwatch measures a client's commands.
 type stopwatch struct{ ok, failed prometheus.Observer }
 
-func (s stopwatch) observe(began time.Time, err error) error {
+func (s stopwatch) observe(ctx context.Context, began time.Time, err error) error {
 	to := s.ok
 	if err != nil && !errors.Is(err, redis.Nil) {
 		to = s.failed
 	}
-	to.Observe(time.Since(began).Seconds())
+	tracing.Observe(ctx, to, time.Since(began).Seconds())
 	return err
 }
 
@@ -66,13 +66,13 @@ func (s stopwatch) DialHook(next redis.DialHook) redis.DialHook {
 func (s stopwatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
 		began := time.Now()
-		return s.observe(began, next(ctx, command))
+		return s.observe(ctx, began, next(ctx, command))
 	}
 }
 
 func (s stopwatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		began := time.Now()
-		return s.observe(began, next(ctx, commands))
+		return s.observe(ctx, began, next(ctx, commands))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -17,25 +19,30 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ironplane/ironplane/pkg/runtime/tracing"
+	"github.com/ironplane/ironplane/pkg/secret"
 )
 
 // flushTimeout bounds sending the last spans.
 const flushTimeout = 5 * time.Second
 
-// trace runs work, and sends its traces to the OTLP receiver with the base URL endpoint: http://collector:4318. The
-// variables that OpenTelemetry reads by itself apply (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…).
-func trace(ctx context.Context, process, endpoint string, log *slog.Logger, work func(context.Context) error) error {
-	if endpoint == "" {
+// trace runs work, and sends its traces to the configured OTLP receiver. The variables that OpenTelemetry reads by itself
+// apply (OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…).
+func trace(ctx context.Context, process string, c OperationsConfig, log *slog.Logger, work func(context.Context) error) error {
+	if err := c.checkTraces(); err != nil {
+		return err
+	}
+	if c.Traces == "" {
 		return work(ctx)
 	}
-	to, err := parseEndpoint(endpoint)
+	to, err := parseEndpoint(c.Traces)
 	if err != nil {
 		return err
 	}
-	exporter, err := otlptrace.New(ctx, otlpClient{to.JoinPath("v1/traces").String()})
+	exporter, err := otlptrace.New(ctx, otlpClient{to.JoinPath("v1/traces").String(), c.TraceHeaders})
 	if err != nil {
 		return fmt.Errorf("prepare to send traces: %w", err)
 	}
@@ -68,9 +75,62 @@ func parseEndpoint(text string) (*url.URL, error) {
 	return to, nil
 }
 
+// checkTraces fails if the endpoint or the headers of traces are malformed.
+func (c *OperationsConfig) checkTraces() error {
+	var failed error
+	if c.Traces != "" {
+		_, failed = parseEndpoint(c.Traces)
+	}
+	_, malformed := parseTraceHeaders(c.TraceHeaders)
+	return errors.Join(failed, malformed)
+}
+
+// ownHeaders are the headers that a request with spans has anyway.
+var ownHeaders = []string{"Connection", "Content-Length", "Content-Type", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// parseTraceHeaders returns the headers in a text such as "api-key=secret,tenant=a%20b". Its errors quote neither names nor
+// values, because a name may be a part of a value that lacks its percent-encoding.
+func parseTraceHeaders(text secret.String) (http.Header, error) {
+	parsed := http.Header{}
+	for i, part := range strings.Split(text.Reveal(), ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		name, encoded, ok := strings.Cut(part, "=")
+		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+		value, err := url.PathUnescape(strings.TrimSpace(encoded))
+		reason := ""
+		switch {
+		case !ok:
+			reason = "is not name=value; a comma within a value is %2C"
+		case !httpguts.ValidHeaderFieldName(name):
+			reason = "does not begin with the name of a header"
+		case slices.Contains(ownHeaders, name):
+			reason = "is a header that cannot be set"
+		case parsed.Values(name) != nil:
+			reason = "has the name of an earlier one"
+		case err != nil:
+			reason = "has a malformed percent-encoding; a percent sign is %25"
+		case !httpguts.ValidHeaderFieldValue(value):
+			reason = "has a character that no header may have"
+		default:
+			parsed.Set(name, value)
+			continue
+		}
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: header %d %s", i+1, reason)
+	}
+	return parsed, nil
+}
+
 // otlpClient sends spans by OTLP over HTTP. OpenTelemetry's own client depends on gRPC, which would double the size of each
 // program.
-type otlpClient struct{ url string }
+type otlpClient struct {
+	url     string
+	headers secret.String // of OTEL_EXPORTER_OTLP_HEADERS
+}
+
+// otlpHTTP sends spans. It follows no redirect, because the headers are for one receiver.
+var otlpHTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 func (otlpClient) Start(context.Context) error { return nil }
 func (otlpClient) Stop(context.Context) error  { return nil }
@@ -85,8 +145,11 @@ func (c otlpClient) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}
+	if r.Header, err = parseTraceHeaders(c.headers); err != nil {
+		return fmt.Errorf("send spans: %w", err)
+	}
 	r.Header.Set("Content-Type", "application/x-protobuf")
-	response, err := http.DefaultClient.Do(r)
+	response, err := otlpHTTP.Do(r)
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}

@@ -2,7 +2,8 @@
 // endpoint it is off, and costs next to nothing.
 //
 // A span has the method, the route, the request's id and the statement. It has no path, query or argument, because these may
-// contain secrets. Background work is not traced.
+// contain secrets. The changes, messages and jobs that a request leaves behind continue its trace. Other background work is not
+// traced.
 package tracing
 
 import (
@@ -25,7 +26,7 @@ var provider trace.TracerProvider
 // Use turns tracing on. The caller shuts the provider down.
 func Use(p trace.TracerProvider) { provider = requestProvider{p} }
 
-// requestProvider starts traces only for requests.
+// requestProvider starts traces only for requests, and for work on what several of them left behind.
 type requestProvider struct{ trace.TracerProvider }
 
 func (p requestProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
@@ -36,7 +37,8 @@ type requestTracer struct{ trace.Tracer }
 
 func (t requestTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	config := trace.NewSpanStartConfig(options...)
-	if config.SpanKind() == trace.SpanKindServer || trace.SpanContextFromContext(ctx).IsValid() {
+	isRoot := config.SpanKind() == trace.SpanKindServer || config.SpanKind() == trace.SpanKindConsumer
+	if isRoot || trace.SpanContextFromContext(ctx).IsValid() {
 		return t.Tracer.Start(ctx, name, options...)
 	}
 	return ctx, trace.SpanFromContext(ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/seal"
 	"github.com/ironplane/ironplane/pkg/secret"
 	"github.com/ironplane/ironplane/pkg/service"
@@ -261,7 +262,9 @@ func (m *Mailer) send(ctx context.Context, attempt *service.Attempt, t jobArgs) 
 	}
 	l, err := m.buildMessage(ctx, k, t)
 	if err == nil {
+		endSpan := tracing.Step(ctx, "send a mail by SMTP")
 		err = m.Server.deliver(ctx, l)
+		endSpan()
 	}
 	_, refused := errors.AsType[refusedError](err)
 	switch {

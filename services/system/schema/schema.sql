@@ -322,6 +322,7 @@ CREATE TABLE webhook_delivery (
 	answer_status integer,
 	answer text,
 	error text,
+	traceparent text,
 	CONSTRAINT webhook_delivery_pkey PRIMARY KEY (id),
 	CONSTRAINT webhook_delivery_cause_check CHECK (cause = ANY (ARRAY['event', 'replay', 'test'])),
 	CONSTRAINT webhook_delivery_check CHECK ((status = 'waiting') = (next_at IS NOT NULL)),

@@ -204,6 +204,8 @@ type delivery struct {
 	createdAt  time.Time
 	payload    string
 	outcome    outcome
+
+	traceparent string // the span whose change or request is the cause; empty: it was not traced
 }
 
 // deliverBatch delivers up to maxConcurrent due events, each the first one of its item. It returns how many it delivered, or
@@ -278,14 +280,17 @@ func (d *Dispatcher) readReceiver(ctx context.Context, id int64) (r receiver, er
 
 // findDue returns due deliveries, each the first one of its item.
 func (d *Dispatcher) findDue(ctx context.Context, id int64) ([]delivery, error) {
-	rows, err := d.db.Query(ctx, `SELECT d.id, d.event_id, d.item, e.uuid, e.type, d.attempts, d.created_at, e.payload
+	rows, err := d.db.Query(ctx, `SELECT d.id, d.event_id, d.item, e.uuid, e.type, d.attempts, d.created_at, e.payload,
+			coalesce(d.traceparent, '')
 		FROM webhook_delivery d JOIN webhook_event e ON e.id = d.event_id
 		WHERE d.webhook_id = $1 AND d.status = 'waiting' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT $2`, id, maxConcurrent)
 	if err != nil {
 		return nil, fmt.Errorf("read the due deliveries of webhook %d: %w", id, err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (one delivery, err error) {
-		return one, row.Scan(&one.id, &one.event, &one.item, &one.uuid, &one.kind, &one.attempts, &one.createdAt, &one.payload)
+		return one, row.Scan(
+			&one.id, &one.event, &one.item, &one.uuid, &one.kind, &one.attempts, &one.createdAt, &one.payload, &one.traceparent,
+		)
 	})
 }
 

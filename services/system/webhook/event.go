@@ -122,11 +122,12 @@ func matches(patterns []string, eventType string) bool {
 type message struct {
 	id, kind, item, payload string
 	at                      time.Time
+	traceparent             string // of the change or the request that is its cause; empty: it was not traced
 }
 
 // newMessage returns the event of a change.
 func newMessage(source string, e *events.Event) (m message, err error) {
-	m = message{id: e.ID, kind: e.Type, at: e.At, item: fmt.Sprintf("%s:%d", source, e.Seq)}
+	m = message{id: e.ID, kind: e.Type, at: e.At, traceparent: e.Traceparent, item: fmt.Sprintf("%s:%d", source, e.Seq)}
 	if m.id == "" { // an older version wrote the change
 		m.id = m.item
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/events"
 	"github.com/ironplane/ironplane/pkg/postgres/pg"
 	"github.com/ironplane/ironplane/pkg/problem"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 )
 
 // ConsumerName is the name of the consumers that queue deliveries.
@@ -63,8 +64,13 @@ func (d *Dispatcher) Queue(ctx context.Context, tx *pg.Tx, source string, change
 
 // deliveryQueue holds deliveries to insert, by column.
 type deliveryQueue struct {
-	webhooks, events []int64
-	items            []string
+	webhooks, events    []int64
+	items, traceparents []string
+}
+
+func (d *deliveryQueue) push(webhook, event int64, item, traceparent string) {
+	d.webhooks, d.events = append(d.webhooks, webhook), append(d.events, event)
+	d.items, d.traceparents = append(d.items, item), append(d.traceparents, traceparent)
 }
 
 // add stores an event, and adds its deliveries to webhooks.
@@ -78,7 +84,7 @@ func (d *deliveryQueue) add(ctx context.Context, tx *pg.Tx, m message, to ...int
 		return fmt.Errorf("store the event %s: %w", m.id, err)
 	}
 	for _, webhook := range to {
-		d.webhooks, d.events, d.items = append(d.webhooks, webhook), append(d.events, id), append(d.items, m.item)
+		d.push(webhook, id, m.item, m.traceparent)
 	}
 	return nil
 }
@@ -90,10 +96,11 @@ func (d *deliveryQueue) insert(ctx context.Context, tx *pg.Tx, cause string) err
 		return err
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, next_at)
-		SELECT webhook, event, item, $4, CASE WHEN row_number() OVER (PARTITION BY webhook, item ORDER BY n) > 1
+		INSERT INTO webhook_delivery (webhook_id, event_id, item, cause, traceparent, next_at)
+		SELECT webhook, event, item, $4, nullif(traceparent, ''), CASE WHEN row_number() OVER (PARTITION BY webhook, item ORDER BY n) > 1
 			OR EXISTS (SELECT FROM webhook_delivery w WHERE w.webhook_id = webhook AND w.item = queued.item AND w.status = 'waiting') THEN 'infinity'::timestamptz ELSE now() END
-		FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS queued (webhook, event, item, n) ORDER BY n`, d.webhooks, d.events, d.items, cause)
+		FROM unnest($1::bigint[], $2::bigint[], $3::text[], $5::text[]) WITH ORDINALITY AS queued (webhook, event, item, traceparent, n)
+		ORDER BY n`, d.webhooks, d.events, d.items, cause, d.traceparents)
 	if err != nil {
 		return fmt.Errorf("queue deliveries: %w", err)
 	}
@@ -124,6 +131,7 @@ func (d *Dispatcher) Test(ctx context.Context, tx *pg.Tx, id int64) (WebhookDeli
 	if err != nil {
 		return none, err
 	}
+	m.traceparent = tracing.Traceparent(ctx)
 	var queue deliveryQueue
 	if err := queue.add(ctx, tx, m, id); err != nil {
 		return none, err
@@ -177,7 +185,8 @@ func (d *Dispatcher) ReplayOne(ctx context.Context, tx *pg.Tx, id, delivery int6
 		}
 		return Deliveries.Get(ctx, tx, delivery)
 	}
-	queue := deliveryQueue{[]int64{id}, []int64{event}, []string{item}}
+	var queue deliveryQueue
+	queue.push(id, event, item, tracing.Traceparent(ctx))
 	if err := queue.insert(ctx, tx, "replay"); err != nil {
 		return none, err
 	}
@@ -206,7 +215,7 @@ func (d *Dispatcher) Replay(ctx context.Context, tx *pg.Tx, id int64, from, to t
 	var event int64
 	var item string
 	if _, err := pgx.ForEachRow(rows, []any{&event, &item}, func() error {
-		queue.webhooks, queue.events, queue.items = append(queue.webhooks, id), append(queue.events, event), append(queue.items, item)
+		queue.push(id, event, item, tracing.Traceparent(ctx))
 		return nil
 	}); err != nil {
 		return none, fmt.Errorf("find the events to replay: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/egress"
+	"github.com/ironplane/ironplane/pkg/runtime/tracing"
 	"github.com/ironplane/ironplane/pkg/secret"
 )
 
@@ -71,7 +72,7 @@ func (d *Dispatcher) attemptDelivery(ctx context.Context, r receiver, one *deliv
 		o.reason = "the webhook's owner lacks " + strings.Join(missing.Names(), ", ")
 		return o
 	}
-	postCtx, cancel := context.WithTimeout(ctx, answerTimeout)
+	postCtx, cancel := context.WithTimeout(tracing.Resume(ctx, one.traceparent), answerTimeout)
 	defer cancel()
 	began := time.Now()
 	o = d.post(postCtx, r, one)
@@ -103,6 +104,8 @@ func (d *Dispatcher) post(ctx context.Context, r receiver, one *delivery) (o out
 	request.Header.Set(standardwebhooks.HeaderWebhookID, one.uuid)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	endSpan := tracing.Call(request, "webhook")
+	defer func() { endSpan(o.status) }()
 	response, err := d.client.Do(request)
 	if err != nil {
 		o.reason = egress.Describe(err)
