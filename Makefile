@@ -56,6 +56,12 @@ chart: ## lint the Helm chart for Kubernetes, render it into bin/chart, and comp
 	go run $(HELM) template ironplane deploy/chart --kube-version $(KUBERNETES) --set certManager.enabled=true >bin/chart/cert-manager.yaml
 	go test -count=1 ./deploy/chart
 
+.PHONY: operate-chart
+operate-chart: ## build an API server of Kubernetes into bin/kubernetes (half an hour on two cores), and install, upgrade and remove the chart there
+	deploy/chart/kubernetes.sh $(KUBERNETES) $(ETCD) bin/kubernetes
+	go test -v -count=1 ./deploy/chart -run TestAPIServer
+
+ETCD := v3.6.5
 HELM := helm.sh/helm/v3/cmd/helm@v3.22.0
 KUBERNETES := v1.36.3
 CERT_MANAGER := v1.18.2
@@ -179,7 +185,7 @@ replace: ## replace two instances of each process in turn under 150 requests a s
 	go test -v -timeout 30m ./deploy/split -run TestReplacedInTurn -full
 
 # The long tests, each with its deadline in minutes. Run those that test the code you changed.
-NIGHT := crash:60 storm:30 revocation:40 restore:30 upgrade:30 replace:30 deletions:150 sites:30 guessing:60 timing:60 clients:20 \
+NIGHT := crash:60 storm:30 revocation:40 restore:30 upgrade:30 replace:30 deletions:150 sites:30 guessing:60 timing:60 clients:20 operate-chart:90 \
 	test-packages:30 netboot:360
 
 .PHONY: night

@@ -188,9 +188,15 @@ func renderText(t testing.TB, variant string) string {
 }
 
 // render returns the items that Helm renders for a variant.
-func render(t testing.TB, variant string) (all []item) {
+func render(t testing.TB, variant string) []item {
 	t.Helper()
-	for decoder := yaml.NewDecoder(strings.NewReader(renderText(t, variant))); ; {
+	return decode(t, renderText(t, variant))
+}
+
+// decode returns the items of a text with several documents.
+func decode(t testing.TB, text string) (all []item) {
+	t.Helper()
+	for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
 		var node yaml.Node
 		if err := decoder.Decode(&node); errors.Is(err, io.EOF) {
 			return all

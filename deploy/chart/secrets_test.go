@@ -1,23 +1,19 @@
 package chart
 
 import (
-	"bytes"
-	"errors"
-	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ironplane/ironplane/deploy/internal/product"
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 )
 
-// printedSecrets runs setup secrets --kubernetes, and returns the keys of each Secret by its name. Values stay in the process.
-func printedSecrets(t testing.TB) map[string][]string {
+// printedSecrets returns the Secrets that setup secrets --kubernetes prints.
+func printedSecrets(t testing.TB) []item {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "run", root+"/deploy/setup", "secrets", "--kubernetes")
 	cmd.Env = append(os.Environ(), "IRONPLANE_SECRETS="+t.TempDir())
@@ -25,26 +21,17 @@ func printedSecrets(t testing.TB) map[string][]string {
 	if err != nil {
 		t.Fatalf("run setup secrets --kubernetes: %v", err)
 	}
-	keys := map[string][]string{}
-	for decoder := yaml.NewDecoder(bytes.NewReader(out)); ; {
-		var all map[string]any
-		if err := decoder.Decode(&all); errors.Is(err, io.EOF) {
-			return keys
-		} else if err != nil {
-			t.Fatal("got manifests that are not YAML")
-		}
-		name, _ := all["metadata"].(map[string]any)["name"].(string)
-		keys[name] = []string{}
-		for key := range all["data"].(map[string]any) {
-			keys[name] = append(keys[name], key)
-		}
-	}
+	return decode(t, string(out))
 }
 
 // TestSecretsOfSetup shows that setup prints every Secret that the chart mounts, with each file that a variable names.
 func TestSecretsOfSetup(t *testing.T) {
 	t.Parallel()
-	keys := printedSecrets(t)
+	keys := map[string][]string{} // by the Secret's name
+	for _, i := range printedSecrets(t) {
+		data, _ := i.all["data"].(map[string]any)
+		keys[i.Metadata.Name] = slices.Collect(maps.Keys(data))
+	}
 	all := render(t, "default")
 	for _, i := range all {
 		pod := i.Spec.Template.Spec
