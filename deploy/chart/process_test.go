@@ -285,6 +285,49 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 }
 
+// TestSelectors shows that whatever selects pods selects those of one process, and no pods of Jobs.
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	type labels = map[string]any
+	member := func(i item, path ...string) labels {
+		at := labels(i.all)
+		for _, name := range path {
+			at, _ = at[name].(labels)
+		}
+		return at
+	}
+	selectors := map[string][]string{
+		"Service": {"spec", "selector"}, "PodDisruptionBudget": {"spec", "selector", "matchLabels"},
+		"Deployment": {"spec", "selector", "matchLabels"}, "NetworkPolicy": {"spec", "podSelector", "matchLabels"},
+	}
+	all, checked := render(t, "default"), 0
+	for _, i := range all {
+		component := i.Metadata.Labels["app.kubernetes.io/component"]
+		if selectors[i.Kind] == nil || component == "jobs" {
+			continue
+		}
+		selector := member(i, selectors[i.Kind]...)
+		var selected []string
+		for _, workload := range all {
+			pods := member(workload, "spec", "template", "metadata", "labels")
+			matches := len(pods) > 0
+			for name, value := range selector {
+				matches = matches && pods[name] == value
+			}
+			if matches {
+				selected = append(selected, workload.Kind+" "+workload.Metadata.Name)
+			}
+		}
+		if want := "Deployment hosting-ironplane-" + component; len(selected) != 1 || selected[0] != want {
+			t.Errorf("%s %s: got the pods of %q, want those of %s", i.Kind, i.Metadata.Name, selected, want)
+		}
+		checked++
+	}
+	if want := len(selectors) * len(processes()); checked != want {
+		t.Errorf("got %d selectors, want %d", checked, want)
+	}
+}
+
 // TestAutoscaling shows that the autoscaler alone decides on the number of gateways.
 func TestAutoscaling(t *testing.T) {
 	t.Parallel()
