@@ -62,6 +62,7 @@ var variants = map[string][]string{
 		"--set", "networkPolicy.gatewayFrom[0].ipBlock.cidr=192.0.2.0/24,networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
 		"--set", "gateway.service.type=LoadBalancer,gateway.service.annotations.a=b,services.pxe.store.storageClass=fast",
 		"--set", "services.network.resources.limits.memory=1Gi,environment.PGSSLMODE=verify-full,drainDelaySeconds=40",
+		"--set", "volumes[0].name=ca,volumes[0].configMap.name=ca,volumeMounts[0].name=ca,volumeMounts[0].mountPath=/ca",
 	},
 	"little": {"--set", "networkPolicy.enabled=false,podDisruptionBudget.enabled=false,bootstrap.enabled=false"},
 }
@@ -131,9 +132,15 @@ type container struct {
 		Value     string         `yaml:"value"`
 		ValueFrom map[string]any `yaml:"valueFrom"`
 	} `yaml:"env"`
-	Liveness  probe `yaml:"livenessProbe"`
-	Readiness probe `yaml:"readinessProbe"`
-	Startup   probe `yaml:"startupProbe"`
+	Mounts    []mount `yaml:"volumeMounts"`
+	Liveness  probe   `yaml:"livenessProbe"`
+	Readiness probe   `yaml:"readinessProbe"`
+	Startup   probe   `yaml:"startupProbe"`
+}
+
+type mount struct {
+	Name string `yaml:"name"`
+	Path string `yaml:"mountPath"`
 }
 
 type probe struct {

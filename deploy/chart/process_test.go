@@ -357,3 +357,27 @@ func TestRoleConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestVolumesOfOperators shows that a file of the operator, such as an authority's certificate, is mounted in every pod.
+func TestVolumesOfOperators(t *testing.T) {
+	t.Parallel()
+	pods := 0
+	for _, i := range render(t, "everything") {
+		if i.Kind != "Deployment" && i.Kind != "Job" {
+			continue
+		}
+		pods++
+		spec := i.Spec.Template.Spec
+		isMounted := slices.ContainsFunc(spec.Containers[0].Mounts, func(m mount) bool { return m.Name == "ca" && m.Path == "/ca" })
+		isVolume := false
+		for _, v := range spec.Volumes {
+			isVolume = isVolume || v.Name == "ca"
+		}
+		if !isMounted || !isVolume {
+			t.Errorf("%s %s: got the volume %t and its mount %t, want both", i.Kind, i.Metadata.Name, isVolume, isMounted)
+		}
+	}
+	if want := 2*len(processes()) - 1 + 1; pods != want { // the gateway has no migration, and the roles have a Job
+		t.Errorf("got %d workloads, want %d", pods, want)
+	}
+}

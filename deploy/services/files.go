@@ -29,7 +29,8 @@ var itemPatterns = map[string]string{
 var lists = []string{
 	"README.md", "docker-compose.yml", "deploy/packages/etc/ironplane.env", "deploy/packages/removing.sh",
 	"deploy/packages/systemd_test.go",
-	"docs/operate/backup.md", "docs/operate/compose.md", "docs/operate/install.md", "docs/understand/mesh.md",
+	"docs/operate/backup.md", "docs/operate/compose.md", "docs/operate/install.md", "docs/operate/kubernetes.md",
+	"docs/understand/mesh.md",
 }
 
 var firstServices = []string{template, "identity", "network", "pxe", previous}

@@ -57,6 +57,7 @@ func TestAddedServiceIsDeployed(t *testing.T) {
 		"deploy/packages/systemd/sysusers.conf":    {`\nu ironplane-gadgets `},
 		"deploy/packages/systemd/tmpfiles.conf":    {`\nd /etc/ironplane/secrets/gadgets `},
 		"docs/operate/install.md":                  {` gadgets=\$HOST:84\d\d system=`},
+		"docs/operate/kubernetes.md":               {` gadgets system; do\n`},
 		"docs/operate/backup.md":                   {`SERVICES:=clients .* gadgets system}`},
 		"docs/do/webhooks.md":                      {"\n[|] `gadget.\\*` [|] `server.settings` [|]\n"},
 	} {
