@@ -63,6 +63,7 @@ var variants = map[string][]string{
 		"--set", "gateway.service.type=LoadBalancer,gateway.service.annotations.a=b,services.pxe.store.storageClass=fast",
 		"--set", "services.network.resources.limits.memory=1Gi,environment.PGSSLMODE=verify-full,drainDelaySeconds=40",
 		"--set", "volumes[0].name=ca,volumes[0].configMap.name=ca,volumeMounts[0].name=ca,volumeMounts[0].mountPath=/ca",
+		"--set", "secretEnvironment.OTEL_EXPORTER_OTLP_HEADERS.name=collector",
 	},
 	"little": {"--set", "networkPolicy.enabled=false,podDisruptionBudget.enabled=false,bootstrap.enabled=false"},
 }
@@ -249,6 +250,7 @@ func TestInvalidValues(t *testing.T) {
 		"services.pxe.replicas=2":                      "ReadWriteMany",
 		"environment.IRONPLANE_SMTP_PASSWORD=x":        "IRONPLANE_SMTP_PASSWORD",
 		"services.pxe.environment.AWS_ACCESS_KEY_ID=x": "AWS_ACCESS_KEY_ID",
+		"environment.OTEL_EXPORTER_OTLP_HEADERS=x":     "OTEL_EXPORTER_OTLP_HEADERS",
 		"services.network.environment.DATABASE_URL=x":  "DATABASE_URL",
 		"gateway.environment.IRONPLANE_PROCESS_KEY=x":  "IRONPLANE_PROCESS_KEY",
 		"postgres=postgres://user:password@postgres":   "/postgres",

@@ -138,9 +138,9 @@ func values(t testing.TB, name string) map[string]string {
 		Secret      map[string]any `yaml:"secretEnvironment"`
 	}
 	var file struct {
-		Environment map[string]string
-		Gateway     own
-		Services    map[string]own
+		own      `yaml:",inline"`
+		Gateway  own
+		Services map[string]own
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
@@ -150,8 +150,10 @@ func values(t testing.TB, name string) map[string]string {
 		process = file.Gateway
 	}
 	maps.Copy(all, process.Environment)
-	for variable := range process.Secret {
-		all[variable] = ""
+	for _, secrets := range []map[string]any{file.Secret, process.Secret} {
+		for variable := range secrets {
+			all[variable] = ""
+		}
 	}
 	return all
 }

@@ -110,7 +110,7 @@ imagePullSecrets:
 - name: {{ $variable }}
   value: {{ $value | quote }}
 {{- end }}
-{{- range $variable, $from := $values.secretEnvironment }}
+{{- range $variable, $from := merge (dict) (default (dict) $values.secretEnvironment) (default (dict) $root.Values.secretEnvironment) }}
 {{- with $from.name }}
 - name: {{ $variable }}
   valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $from.key | default $variable }}}}
