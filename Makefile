@@ -211,7 +211,7 @@ lint: ## check format, vet, staticcheck, language and sizes, and that modules an
 	go work sync
 	@for m in $(MODULES); do \
 		(cd $$m && GOWORK=off go mod tidy -diff && GOWORK=off go build ./...) || { echo "$$m is not tidy, or does not build alone: run 'make tidy'"; exit 1; }; done
-	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client gateway/console/*.gen.json || { echo "make go-client changed the files above: commit them"; exit 1; }
+	@$(MAKE) --no-print-directory go-client && git diff --exit-code -- docs/reference pkg/client gateway/console/*.gen.json deploy/terraform-provider/docs || { echo "make go-client changed the files above: commit them"; exit 1; }
 	@$(MAKE) --no-print-directory schema && git diff --exit-code -- '*schema.sql' || { echo "make schema changed the files above: commit them"; exit 1; }
 	@git diff --exit-code -- '*go.mod' '*go.sum' go.work go.work.sum || { echo "go work sync changed the files above: commit them"; exit 1; }
 
@@ -233,11 +233,15 @@ schema: postgres ## write each service's schema.sql from the catalogue of a new 
 	go run ./deploy/schema .
 
 .PHONY: go-client
-go-client: openapi ## write the Go client in pkg/client, and the command line's table of operations, from the API document
+go-client: openapi ## write from the API document: the Go client in pkg/client, the table of operations, and the pages of the provider for Terraform
 	go run ./deploy/sdk docs/reference/openapi.json pkg/client
-	go run ./deploy/cli/manual page docs/reference/commands.md
+	go run ./deploy/terraform-provider/document operations | go run ./deploy/cli/manual page docs/reference/commands.md
 	go run ./deploy/cli/manual console gateway/console/commands.gen.json
-	@git add --intent-to-add pkg/client 2>/dev/null || true # so that git diff shows the file of a new resource
+	@mkdir -p bin && go run ./deploy/terraform-provider/document schema >bin/terraform-schema.json
+	cd deploy/terraform-provider && go run $(TFPLUGINDOCS) generate --provider-name ironplane --providers-schema ../../bin/terraform-schema.json >/dev/null
+	@git add --intent-to-add pkg/client deploy/terraform-provider/docs 2>/dev/null || true # so that git diff shows the file of a new resource
+
+TFPLUGINDOCS := github.com/hashicorp/terraform-plugin-docs/cmd/tfplugindocs@v0.25.0
 
 .PHONY: console
 console: ## check and build the console's pages (gateway/console/dist) with npm

@@ -287,7 +287,7 @@ type ListedClient struct {
 	ServersCount int64 `json:"serversCount"`
 	// Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links.
 	Suspended bool `json:"suspended"`
-	// Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension.
+	// The kinds of accounts that suspend the client: admin, integration and reseller. Each lifts only its own suspension.
 	SuspendedBy []string `json:"suspended_by"`
 }
 
@@ -356,7 +356,7 @@ type ViewedClient struct {
 	ServersCount int64 `json:"serversCount"`
 	// Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links.
 	Suspended bool `json:"suspended"`
-	// Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension.
+	// The kinds of accounts that suspend the client: admin, integration and reseller. Each lifts only its own suspension.
 	SuspendedBy []string `json:"suspended_by"`
 	// A list of exactly one item.
 	Verify []Verify `json:"verify"`

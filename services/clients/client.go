@@ -39,7 +39,7 @@ type ListedClient struct {
 	Servers     int64          `json:"serversCount" db:"servers_count" recorded:"false" doc:"The number of servers that the client's IP entities are assigned to. It is up to date within a second."`
 	Disabled    bool           `json:"disabled" db:"disabled" ext:"true" doc:"Whether the client itself is suspended, by anyone in suspended_by."`
 
-	SuspendedBy []string `json:"suspended_by" db:"suspended_by" ext:"true" doc:"Who has suspended the client: admin, integration and reseller, as far as they have. Each lifts only its own suspension."`
+	SuspendedBy []string `json:"suspended_by" db:"suspended_by" ext:"true" doc:"The kinds of accounts that suspend the client: admin, integration and reseller. Each lifts only its own suspension."`
 	Suspended   bool     `json:"suspended" db:"suspended" recorded:"false" ext:"true" doc:"Whether all keys and sessions of the client are refused: it is suspended itself, or a client is that reaches it by sub links."`
 
 	Language *string `json:"language,omitempty" db:"language" ext:"true" doc:"The language of mails to the client, if there are templates in it."`

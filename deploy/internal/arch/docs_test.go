@@ -105,9 +105,14 @@ func withoutCode(page string) string {
 	return text.String()
 }
 
-// headings returns the anchors of a page, as GitHub makes them.
+var namedAnchor = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+
+// headings returns the anchors of a page: those that GitHub makes, and those that the page names.
 func headings(page string) map[string]bool {
 	anchors := map[string]bool{}
+	for _, a := range namedAnchor.FindAllStringSubmatch(page, -1) {
+		anchors[a[1]] = true
+	}
 	for line := range strings.Lines(withoutCode(page)) {
 		if !strings.HasPrefix(line, "#") {
 			continue

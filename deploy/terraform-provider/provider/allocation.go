@@ -49,7 +49,8 @@ func (a *allocation) Schema(_ context.Context, _ resource.SchemaRequest, resp *r
 	replaces := []planmodifier.Int64{int64planmodifier.RequiresReplace()}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Allocates the lowest free IP entities of a group to a client. The deletion releases them. " +
-			"A higher `number` adds entities, and a lower one releases the last ones; the others stay.",
+			"A higher `number` adds entities, and a lower one releases the last ones; the others stay.\n\n" +
+			"The id of an import lists the ids of the entities, such as `3,4`.",
 		Attributes: map[string]schema.Attribute{
 			"group_id": schema.Int64Attribute{Required: true, PlanModifiers: replaces, MarkdownDescription: "The IP group's id."},
 			"number":   schema.Int64Attribute{Optional: true, MarkdownDescription: "The number of entities. The default is 1."},

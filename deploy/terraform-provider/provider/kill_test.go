@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,12 +22,7 @@ import (
 // TestKilled kills the product at random while Terraform creates 200 API keys, whose names may repeat. Nothing is doubled and nothing
 // is lost. In the first runs, the outage is often longer than the provider's timeout, so that they fail; a later run finishes.
 func TestKilled(t *testing.T) {
-	_, origin := open(t)
-	p := &product{program: origin.program, folder: filepath.Join(filepath.Dir(origin.program), "killed"), screen: origin.screen + "-killed"}
-	if err := p.start("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { p.end(syscall.SIGTERM) }()
+	p := newEmptyProduct(t, "killed")
 	const items = 200
 	w := newWorkspace(t, p, `
 provider "ironplane" {
@@ -46,7 +40,7 @@ resource "ironplane_api_key" "robot" {
 		var out string
 		go func() {
 			var err error
-			out, err = w.run("apply", "-auto-approve", "-no-color", "-parallelism=20")
+			out, err = w.run("apply", "-auto-approve", "-parallelism=20")
 			result <- err
 		}()
 		var err error

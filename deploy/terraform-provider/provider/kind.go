@@ -62,6 +62,26 @@ func (k *Kind) IsResource() bool { return k.update != nil || k.create != nil }
 // HasList reports whether an item can be found by filters.
 func (k *Kind) HasList() bool { return k.list != nil && len(k.filters()) > 0 }
 
+// Operations returns the resources that call each operation, by its id. A data source stands there if no resource does.
+func Operations() map[string][]string {
+	all := map[string][]string{}
+	for _, k := range Kinds() {
+		name := "ironplane_" + k.Name
+		if !k.IsResource() {
+			name = "data." + name
+		}
+		for _, o := range []*operations.Operation{k.create, k.get, k.update, k.delete, k.list} {
+			if o != nil {
+				all[o.ID] = append(all[o.ID], name)
+			}
+		}
+	}
+	for id, name := range called {
+		all[id] = append(all[id], name)
+	}
+	return all
+}
+
 func newKind(s spec) *Kind {
 	k := &Kind{spec: s, Name: snake(cmp.Or(s.name, s.noun))}
 	for _, o := range operations.All().Operations {

@@ -67,6 +67,18 @@ func (p *product) client(t *testing.T) *client.Client {
 	return c
 }
 
+// newEmptyProduct returns a product of one test's own, with data in a folder of this name.
+func newEmptyProduct(t *testing.T, name string) *product {
+	t.Helper()
+	_, origin := open(t)
+	p := &product{program: origin.program, folder: filepath.Join(filepath.Dir(origin.program), name), screen: origin.screen + "-" + name}
+	if err := p.start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.end(syscall.SIGTERM) })
+	return p
+}
+
 // terraformPath returns the program that tests use, or an empty text: what make tofu has built, or what is installed.
 func terraformPath() string {
 	if program := os.Getenv("TF_ACC_TERRAFORM_PATH"); program != "" {

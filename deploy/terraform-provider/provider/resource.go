@@ -272,11 +272,7 @@ func (i *item) reset(ctx context.Context, state any, wasSet map[string]bool, d *
 func (i *item) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	parts := strings.Split(req.ID, "/")
 	if len(parts) != len(i.kind.path) {
-		names := make([]string, len(i.kind.path))
-		for n, p := range i.kind.path {
-			names[n] = p.name
-		}
-		resp.Diagnostics.AddError("Invalid id", fmt.Sprintf("got %q, want %s", req.ID, strings.Join(names, "/")))
+		resp.Diagnostics.AddError("Invalid id", fmt.Sprintf("got %q, want %s", req.ID, strings.Join(i.kind.pathNames(), "/")))
 		return
 	}
 	for n, p := range i.kind.path {

@@ -47,7 +47,7 @@ func (k *Kind) resourceSchema() schema.Schema {
 	return s
 }
 
-// Description returns what the kind is, in Markdown.
+// Description returns what the kind is and how an item is imported, in Markdown.
 func (k *Kind) Description() string {
 	text := fmt.Sprintf("Manages the API's %s.", k.label())
 	if k.create != nil {
@@ -56,7 +56,15 @@ func (k *Kind) Description() string {
 	if k.doc != "" {
 		text += " " + k.doc
 	}
-	return text
+	return fmt.Sprintf("%s\n\nThe id of an import is `%s`.", text, strings.Join(k.pathNames(), "/"))
+}
+
+// pathNames returns the names of the attributes that an item's path has.
+func (k *Kind) pathNames() (names []string) {
+	for _, p := range k.path {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 func resourceAttributes(attributes []*Attribute) map[string]schema.Attribute {

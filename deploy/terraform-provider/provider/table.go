@@ -82,3 +82,10 @@ var specs = []spec{
 	{noun: "webhook", shownOnce: "secret"},
 	{noun: "webhook-delivery", dataOnly: true},
 }
+
+// called are the resources that call an operation which is not one of their kind's.
+var called = map[string]string{
+	"allocateIPEntities": "ironplane_allocation",
+	"releaseIPEntity":    "ironplane_allocation",
+	"cancelInstall":      "ironplane_install",
+}

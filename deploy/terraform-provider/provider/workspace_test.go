@@ -57,12 +57,16 @@ func (w *workspace) read(name string) string {
 }
 
 // run runs Terraform, and returns what it prints.
-func (w *workspace) run(args ...string) (string, error) {
-	command := exec.Command(w.program, args...)
+func (w *workspace) run(args ...string) (string, error) { return w.command(w.program, args...) }
+
+// command runs a program in the workspace, and returns what it prints.
+func (w *workspace) command(program string, args ...string) (string, error) {
+	command := exec.Command(program, args...)
 	command.Dir = w.folder
 	command.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.folder, "TF_CLI_CONFIG_FILE=" + filepath.Join(w.folder, "cli.tfrc"), "TF_IN_AUTOMATION=1",
-		"CHECKPOINT_DISABLE=1", "IRONPLANE_URL=" + w.product.URL, "IRONPLANE_KEY=" + w.product.Key,
+		"CHECKPOINT_DISABLE=1", "TF_CLI_ARGS_apply=-no-color", "TF_CLI_ARGS_plan=-no-color", "TF_CLI_ARGS_destroy=-no-color",
+		"IRONPLANE_URL=" + w.product.URL, "IRONPLANE_KEY=" + w.product.Key,
 	}
 	out, err := command.CombinedOutput()
 	return string(out), err
@@ -81,7 +85,7 @@ func (w *workspace) must(args ...string) string {
 // isPlanEmpty plans, and returns whether nothing would change, and the plan.
 func (w *workspace) isPlanEmpty() (bool, string) {
 	w.t.Helper()
-	out, err := w.run("plan", "-detailed-exitcode", "-no-color")
+	out, err := w.run("plan", "-detailed-exitcode")
 	if err == nil {
 		return true, out
 	}
