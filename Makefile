@@ -36,13 +36,18 @@ build: ## build the programs into bin/
 VERSIONED := github.com/ironplane/ironplane/pkg/runtime/process.version
 
 .PHONY: packages
-packages: ## build a .deb and an .rpm in bin/packages
+packages: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+packages: ## build a .deb and an .rpm in bin/packages, with the commit's time
 	@rm -rf bin/package bin/packages bin/man bin/completion && mkdir -p bin/package bin/packages bin/completion
 	go build -ldflags "-s -w -X $(VERSIONED)=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/package/ ./deploy/ironplaned ./deploy/cli/ironplane ./services/pxe/cmd/site-agent
 	go run ./deploy/cli/manual man bin/man
 	@for shell in bash zsh fish; do bin/package/ironplane completion $$shell >bin/completion/$$shell || exit 1; done
 	@for packager in deb rpm; do \
 		VERSION=$(PACKAGE_VERSION) ARCH=$$(go env GOARCH) go run $(NFPM) package --config deploy/packages/nfpm.yaml --packager $$packager --target bin/packages/ || exit 1; done
+
+.PHONY: release
+release: ## build a release in bin/release from a commit with a tag such as v1.2.0, signed with the GnuPG key KEY: apt repository, programs, checksums, SBOM, notes
+	go run ./deploy/release -key "$(KEY)"
 
 .PHONY: test-packages
 test-packages: packages ## build the packages and test them: with dpkg, and with systemd in Docker, if installed
