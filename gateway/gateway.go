@@ -61,7 +61,7 @@ type Gateway struct {
 	progressTimeout    time.Duration
 	settings           *settings.Follower
 	certificates       *certificates
-	readOnly           readOnlyServices
+	refusals           refusals
 	stopFollowing      func()
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/ironplane/ironplane/pkg/auth/principal"
 	"github.com/ironplane/ironplane/pkg/catalog"
 	"github.com/ironplane/ironplane/pkg/runtime/health"
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
 	"github.com/ironplane/ironplane/pkg/runtime/mesh"
 )
 
@@ -29,44 +31,63 @@ func (g *Gateway) Checks() []health.Check {
 	return append(all, health.Check{Name: "caller-certificate", Optional: true, Ask: g.certificates.checkExpiry})
 }
 
-// readOnlyTimeout bounds the questions for one answer of /-/health, and readOnlyTTL is how long their outcome is reused, however often
-// it is requested.
-const readOnlyTimeout, readOnlyTTL = 500 * time.Millisecond, time.Second
+// changesTimeout bounds the questions for one answer of /-/health, and changesTTL is how long their outcome is reused, however often it
+// is requested.
+const changesTimeout, changesTTL = 500 * time.Millisecond, time.Second
 
-// readOnlyServices holds the services that accepted no changes when they were last asked.
-type readOnlyServices struct {
+// refusingServices are the services that accepted no changes when they were last asked.
+type refusingServices struct {
+	readOnly      []string            // their database takes none
+	inMaintenance []string            // all of those that answered, if allMaintained is set
+	maintenance   *maintenance.Status // of the first service in maintenance; nil: of none
+	allMaintained bool
+}
+
+// refusals holds the last outcome of findRefusing.
+type refusals struct {
 	mu    sync.Mutex
-	names []string
+	found refusingServices
 	asked time.Time
 }
 
-// findReadOnly returns the names of the services that say that their database takes no changes.
-func (g *Gateway) findReadOnly(ctx context.Context) []string {
-	g.readOnly.mu.Lock()
-	defer g.readOnly.mu.Unlock()
-	if time.Since(g.readOnly.asked) < readOnlyTTL {
-		return g.readOnly.names
+// findRefusing returns the services that say that they accept no changes. A service that is away, or of a version that does not say,
+// counts as one that accepts them.
+func (g *Gateway) findRefusing(ctx context.Context) refusingServices {
+	g.refusals.mu.Lock()
+	defer g.refusals.mu.Unlock()
+	if time.Since(g.refusals.asked) < changesTTL {
+		return g.refusals.found
 	}
-	ctx, cancel := g.peers.Limit(context.WithoutCancel(ctx), readOnlyTimeout) // other callers wait for the same outcome
+	ctx, cancel := g.peers.Limit(context.WithoutCancel(ctx), changesTimeout) // other callers wait for the same outcome
 	defer cancel()
 	services := slices.Sorted(maps.Keys(g.upstreams))
-	answers := make([]health.Changes, len(services))
+	answers := make([]*health.Changes, len(services)) // nil: it did not answer
 	var asking sync.WaitGroup
 	for i, service := range services {
 		asking.Go(func() {
-			if g.peers.Ask(ctx, service, health.ChangesPath, &answers[i]) != nil { // it is away, or of a version that does not say
-				answers[i] = health.Changes{}
+			var answer health.Changes
+			if g.peers.Ask(ctx, service, health.ChangesPath, &answer) == nil {
+				answers[i] = &answer
 			}
 		})
 	}
 	asking.Wait()
-	g.readOnly.names, g.readOnly.asked = nil, time.Now()
+	found := refusingServices{allMaintained: true}
 	for i, service := range services {
-		if answers[i].ReadOnly {
-			g.readOnly.names = append(g.readOnly.names, service)
+		switch answer := answers[i]; {
+		case answer == nil:
+		case answer.Maintenance != nil:
+			found.inMaintenance = append(found.inMaintenance, service)
+			found.maintenance = cmp.Or(found.maintenance, answer.Maintenance)
+		default:
+			found.allMaintained = false
+			if answer.ReadOnly {
+				found.readOnly = append(found.readOnly, service)
+			}
 		}
 	}
-	return g.readOnly.names
+	g.refusals.found, g.refusals.asked = found, time.Now()
+	return found
 }
 
 // checkService asks for a path that no service has. A 404 is enough to show that the service responds.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gorilla/mux"
 	swagger "github.com/swaggest/swgui/v5/static"
@@ -111,17 +112,33 @@ func (g *Gateway) docs(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintf(w, docsPage, html.EscapeString(settings.SiteName.In(g.settings.Values())))
 }
 
+// healthBody is the answer of /-/health.
+type healthBody struct {
+	Status string `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	// Since, By and Services describe maintenance. Services is empty if all services are in it.
+	Since    time.Time `json:"since,omitzero"`
+	By       string    `json:"by,omitempty"`
+	Services []string  `json:"services,omitempty"`
+}
+
 // health says that the gateway responds, and whether changes are refused and why.
 func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
-	body := struct {
-		Status string `json:"status"`
-		Detail string `json:"detail,omitempty"`
-	}{Status: "ok"}
-	if reason, isOn := g.config.Maintenance.Reason(); isOn {
-		body.Status, body.Detail = "maintenance", reason
-	} else if refusing := g.findReadOnly(r.Context()); len(refusing) > 0 {
-		body.Status = "read-only"
-		body.Detail = "These services accept no changes: " + strings.Join(refusing, ", ") + ". Reads are answered."
+	body := healthBody{Status: "ok"}
+	status := g.config.Maintenance.Status()
+	if status == nil {
+		refusing := g.findRefusing(r.Context())
+		status = refusing.maintenance
+		if !refusing.allMaintained {
+			body.Services = refusing.inMaintenance
+		}
+		if len(refusing.readOnly) > 0 {
+			body.Status = "read-only"
+			body.Detail = "These services accept no changes: " + strings.Join(refusing.readOnly, ", ") + ". Reads are answered."
+		}
+	}
+	if status != nil {
+		body.Status, body.Detail, body.Since, body.By = "maintenance", status.Reason, status.Since.Truncate(time.Second), status.By
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(body)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ironplane/ironplane/deploy/internal/license"
@@ -49,6 +50,9 @@ func main() {
 	process.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Environ(), os.Stdout) })
 }
 
+// ofInstallation are the commands that find the installation of this machine by themselves.
+var ofInstallation = []string{"backup", "restore", "maintenance-on", "maintenance-off", "maintenance-status"}
+
 // run runs the program that the first argument names, with the other arguments.
 func run(ctx context.Context, arguments, environment []string, out io.Writer) error {
 	if len(arguments) == 0 {
@@ -63,7 +67,7 @@ func run(ctx context.Context, arguments, environment []string, out io.Writer) er
 		p.Name = name
 		return p.Run(ctx, arguments, environment, out)
 	}
-	if arguments[0] == "backup" || arguments[0] == "restore" {
+	if slices.Contains(ofInstallation, arguments[0]) {
 		var err error
 		if arguments, environment, err = packaged.complete(arguments, environment); err != nil {
 			return err
@@ -86,8 +90,16 @@ func usage() string {
 		fmt.Fprintf(&b, "  %-10s %s\n", s.name, s.summary)
 	}
 	fmt.Fprintf(&b, "\nFor the installation on this machine, in one process or several:\n")
-	fmt.Fprintf(&b, "  %-13s %s\n", "backup FILE", "write everything that it keeps to a file")
-	fmt.Fprintf(&b, "  %-13s %s\n\n", "restore FILE", "replace its data by that of a backup")
+	for _, command := range [][2]string{
+		{"backup FILE", "write everything that it keeps to a file"},
+		{"restore FILE", "replace its data by that of a backup"},
+		{"maintenance-on", "refuse changes and pause jobs until maintenance-off"},
+		{"maintenance-off", "end the maintenance"},
+		{"maintenance-status", "print whether maintenance is on, since when and why"},
+	} {
+		fmt.Fprintf(&b, "  %-18s %s\n", command[0], command[1])
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "  %-10s %s\n  %-10s %s\n", "version", "print the version", "help", "print this help")
 	fmt.Fprintf(&b, "\n%s PROGRAM help lists the program's commands and variables.\n", name)
 	return b.String()

@@ -24,7 +24,7 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"backup FILE", "restore FILE"} {
+	for _, command := range []string{"backup FILE", "restore FILE", "maintenance-on", "maintenance-off", "maintenance-status"} {
 		if !strings.Contains(help, command) {
 			t.Errorf("got a help without %s, want it listed:\n%s", command, help)
 		}
@@ -51,6 +51,13 @@ func TestPrograms(t *testing.T) {
 	}
 	if got, err := ironplaned("version"); err != nil || !strings.HasPrefix(got, "ironplaned ") {
 		t.Errorf("version: got %q and %v, want the version", got, err)
+	}
+	// A command of the installation reaches the program of that installation.
+	var out bytes.Buffer
+	environment := []string{"IRONPLANE_DATA=" + t.TempDir()}
+	err = run(t.Context(), []string{"maintenance-status"}, environment, &out)
+	if err == nil || !strings.Contains(err.Error(), "holds no installation") {
+		t.Errorf("maintenance-status: got %v, want an error about the empty folder", err)
 	}
 	// A program reads its configuration as it does alone.
 	if _, err := ironplaned("network", "migrate"); err == nil || !strings.Contains(err.Error(), "DATABASE_URL is not set") {

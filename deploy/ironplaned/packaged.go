@@ -18,7 +18,7 @@ type layout struct {
 
 var packaged = layout{"/etc/ironplane", "/etc/ironplane/secrets", "/var/lib/ironplane"}
 
-// complete returns the arguments of the program that backs up or restores the installation of this machine, and its environment.
+// complete returns the arguments of the program that runs a command on the installation of this machine, and its environment.
 // IRONPLANE_DATA or IRONPLANE_SECRETS chooses the installation. Without them there has to be one in the package's folders, whose
 // settings are added.
 func (l layout) complete(arguments, environment []string) ([]string, []string, error) {

@@ -279,14 +279,31 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s while it runs: got %s, want %q in it", name, out, wanted)
 		}
 	}
-	if out := command("maintenance-on"); out != "" {
-		t.Errorf("maintenance-on: got %s, want no output", out)
+	awaitChange := func(status int) { // of a change that is invalid outside maintenance
+		t.Helper()
+		r.eventually(fmt.Sprintf("changes are a %d", status), func() bool { return c.Do("POST", "/port-speed", `{}`).Status == status })
 	}
+	if out := command("maintenance-file-on"); out != "" {
+		t.Errorf("maintenance-file-on: got %s, want no output", out)
+	}
+	c.Do("DELETE", path, nil).Want(503) // each change looks at the file
+	if out := command("maintenance-off"); !strings.Contains(out, "maintenance-file-off removes it") {
+		t.Errorf("maintenance-off: got %s, want the file mentioned", out)
+	}
+	if out := command("maintenance-file-off"); out != "" {
+		t.Errorf("maintenance-file-off: got %s, want no output", out)
+	}
+	awaitChange(422)
+	if out := command("maintenance-on"); !strings.HasPrefix(out, "Maintenance is on.") {
+		t.Errorf("maintenance-on: got %s, want it on", out)
+	}
+	awaitChange(503)
 	c.Do("DELETE", path, nil).Want(503)
 	t.Run("whole lines", func(t *testing.T) { testWholeLines(t, r) })
-	if out := command("maintenance-off"); out != "" {
-		t.Errorf("maintenance-off: got %s, want no output", out)
+	if out := command("maintenance-off"); !strings.HasPrefix(out, "Maintenance is off.") {
+		t.Errorf("maintenance-off: got %s, want it off", out)
 	}
+	awaitChange(422)
 	c.Do("DELETE", path, nil).Want(200)
 
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {

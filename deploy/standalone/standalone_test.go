@@ -434,27 +434,43 @@ func TestExistingServers(t *testing.T) {
 	}
 }
 
-// TestMaintenance begins and ends maintenance by commands, while standalone runs.
+// TestMaintenance begins and ends maintenance by commands, while standalone runs, and keeps it over a restart.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
 	data := map[string]string{"IRONPLANE_DATA": filepath.Join(t.TempDir(), "data"), "IRONPLANE_MAINTENANCE_REASON": "Disks are replaced."}
-	command := func(name string) {
+	command := func(name string) string {
 		t.Helper()
-		if r := launch(t, data, name); r.exit() != nil {
+		r := launch(t, data, name)
+		if r.exit() != nil {
 			t.Fatalf("%s: got\n%s\nwant success", name, r.screen)
 		}
+		return r.screen.String()
 	}
+	const refusal = "The installation is in maintenance and accepts no changes. Reason: Disks are replaced."
 	r := start(t, data)
-	c := r.client(r.key())
-	command("maintenance-on")
-	c.Do("POST", "/group", `{"name": "Berlin"}`).
-		WantDetail(problem.Unavailable, "The installation is in maintenance and accepts no changes. Reason: Disks are replaced.")
+	key := r.key()
+	c := r.client(key)
+	command("maintenance-file-on")
+	c.Do("POST", "/group", `{"name": "Berlin"}`).WantDetail(problem.Unavailable, refusal)
 	c.Do("GET", "/group", nil).Want(200)
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	command("maintenance-off")
+	command("maintenance-file-off")
 	c.Do("POST", "/group", `{"name": "Berlin"}`).Want(200)
+
+	command("maintenance-on")
+	testkit.Eventually(t, "changes are refused", func() bool { return c.Do("POST", "/group", `{}`).Status == 503 })
+	c.Do("POST", "/group", `{"name": "Bonn"}`).WantDetail(problem.Unavailable, refusal)
+	r.stop()
+	if out := command("maintenance-status"); !strings.Contains(out, `with the reason "Disks are replaced."`) {
+		t.Errorf("maintenance-status: got %s, want the reason", out)
+	}
+	r = start(t, data)
+	c = r.client(key)
+	c.Do("POST", "/group", `{"name": "Bonn"}`).WantDetail(problem.Unavailable, refusal)
+	command("maintenance-off")
+	testkit.Eventually(t, "changes are accepted", func() bool { return c.Do("POST", "/group", `{}`).Status == 422 })
 	r.stop()
 }
 

@@ -75,7 +75,7 @@ var arrows = []struct{ folder, may string }{
 	{"pkg/rest", `pkg/auth/guard pkg/auth/permission pkg/auth/principal pkg/postgres/listing pkg/postgres/pg pkg/postgres/pgerror
 		pkg/postgres/table pkg/problem pkg/rest pkg/schema pkg/seal pkg/secret`},
 	{"pkg/runtime/consul", "pkg/runtime/mtls pkg/secret"},
-	{"pkg/runtime/health", ""},
+	{"pkg/runtime/health", "pkg/runtime/maintenance"},
 	{"pkg/runtime/host", "BASE pkg/jobs pkg/postgres/migrate pkg/postgres/pool pkg/runtime/maintenance pkg/settings"},
 	{"pkg/runtime/maintenance", "pkg/problem"},
 	{"pkg/runtime/mesh", ""},

@@ -13,7 +13,7 @@ import (
 
 // kept are the tables that a restored schema keeps as they are in the backup.
 var kept = strings.Fields(`
-	change change_reader consumer history idempotency_stripe job_runner key_check lock message_taken migrating ref sequencer
+	change change_reader consumer history idempotency_stripe job_runner key_check lock maintenance message_taken migrating ref sequencer
 	migration migration_checksum migration_river migration_shared river_leader river_migration river_notification river_queue
 	known_grant
 	admin api_key authenticator openid_provider openid_subject setting_copy signed_in_from verify_method

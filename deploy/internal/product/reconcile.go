@@ -83,7 +83,7 @@ func Reconcile(ctx context.Context, urls map[string]secret.String, c ReconcileCo
 			return fmt.Errorf("reconcile %s: %w", r.name, err)
 		}
 	}
-	return nil
+	return alignMaintenance(ctx, schemas)
 }
 
 // restored is a schema that was restored.

@@ -224,12 +224,12 @@ func (i *installation) makeOlder(schema string) {
 	i.run([]byte(`SET search_path = `+schema+`;
 		DROP TABLE history;
 		ALTER TABLE sequencer DROP relation;
-		ALTER TABLE change DROP uuid;
+		ALTER TABLE change DROP uuid, DROP traceparent;
 		DROP VIEW change_cursor;
 		ALTER TABLE consumer RENAME TO change_cursor;
 		DELETE FROM change_cursor WHERE name <> '';
 		ALTER TABLE change_cursor DROP name, ADD CONSTRAINT change_cursor_pkey PRIMARY KEY (source), DROP history, DROP change, DROP change_seq, DROP newest;
-		DROP TABLE key_check, job_runner, message, message_taken;
+		DROP TABLE key_check, job_runner, maintenance, message, message_taken;
 		DROP TABLE closing;
 		DROP SEQUENCE closing_token;
 		ALTER TABLE ref DROP detail, DROP closing;

@@ -4,7 +4,7 @@ package setup
 
 import (
 	"context"
-	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -31,7 +31,7 @@ type config struct {
 	Backup   backup.Config
 	Store    string `env:"IRONPLANE_STORE" doc:"for backup and restore: the store of drivers and ISOs, as the service pxe has it; empty: the archive gets no store"`
 
-	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
+	Reason string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on and maintenance-file-on: the reason that callers see"`
 
 	Process   string        `env:"IRONPLANE_PROCESS" required:"process-key" doc:"for process-key: gateway, or the name of a service"`
 	MasterKey secret.String `env:"IRONPLANE_MASTER_KEY" required:"process-key" doc:"for process-key: the master key, at least 32 random bytes in base64; after a change of keys the newest one, then the older ones, separated by commas"`
@@ -40,7 +40,7 @@ type config struct {
 // Program returns the program setup.
 func Program() process.Program {
 	var c config
-	return process.Program{Name: "setup", Config: &c, Commands: []process.Command{
+	commands := []process.Command{
 		{
 			Name: "secrets",
 			Summary: "create the missing secrets; with --kubernetes also the missing certificates, and print what processes need as " +
@@ -90,21 +90,15 @@ func Program() process.Program {
 			},
 		},
 		{
-			Name:    "maintenance-on",
-			Summary: "let all processes refuse changes and suspend jobs until maintenance-off",
-			Run: func(context.Context) error {
-				return c.forEachProcess(func(f maintenance.File) error { return f.Begin(c.Reason) })
-			},
-		},
-		{Name: "maintenance-off", Summary: "end maintenance", Run: func(context.Context) error { return c.forEachProcess(maintenance.File.End) }},
-		{
 			Name:    "process-key",
 			Summary: "derive a process' key from the master key, and print it; for installations that create secrets by other means",
 			Run: func(context.Context) error {
 				return printProcessKey(c, os.Stdout)
 			},
 		},
-	}, Checks: c.checks}
+	}
+	commands = append(commands, product.MaintenanceCommands(func() product.Maintenance { return c.maintenance(os.Stdout) })...)
+	return process.Program{Name: "setup", Config: &c, Commands: commands, Checks: c.checks}
 }
 
 // checks returns the checks that bootstrap needs to pass. All but the first fail until the command secrets has run.
@@ -142,10 +136,20 @@ func (c *config) checks() []health.Check {
 	return checks
 }
 
-// forEachProcess calls do with the maintenance file of each process.
-func (c config) forEachProcess(do func(maintenance.File) error) (failed error) {
+// maintenance returns what the commands of maintenance work on.
+func (c config) maintenance(screen io.Writer) product.Maintenance {
+	m := product.Maintenance{Reason: c.Reason, Screen: screen}
 	for _, name := range processes() {
-		failed = errors.Join(failed, do(maintenance.File(filepath.Join(c.Secrets, name, "maintenance"))))
+		m.Files = append(m.Files, maintenance.File(filepath.Join(c.Secrets, name, "maintenance")))
 	}
-	return failed
+	m.AsAdministrator = func(ctx context.Context, do func(context.Context, secret.String) error) error {
+		ctx, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+		defer cancel()
+		password, err := c.readSecret("postgres-password")
+		if err != nil {
+			return err
+		}
+		return do(ctx, secret.New(c.adminURL(password)))
+	}
+	return m
 }

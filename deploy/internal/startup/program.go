@@ -5,6 +5,7 @@ package startup
 import (
 	"cmp"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -29,7 +30,7 @@ type Config struct {
 	Skip         events.Span `env:"IRONPLANE_SKIP_CHANGE" required:"skip-change" doc:"the changes of a service that others cannot apply: pxe:17, or pxe:17-20; or a message that another service cannot process, by its id: clients:8f14e45f-…"`
 	Restored     product.ReconcileConfig
 	Backup       backup.Config
-	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on: the reason that callers see"`
+	Reason       string `env:"IRONPLANE_MAINTENANCE_REASON" doc:"for maintenance-on and maintenance-file-on: the reason that callers see"`
 	service.Settings
 	settings.Variables
 	process.LogConfig
@@ -37,9 +38,21 @@ type Config struct {
 	Gateway gateway.Config
 }
 
-// maintenance returns the file that switches maintenance on. By default it is in the data folder.
-func (c Config) maintenance() maintenance.File {
+// maintenanceFile returns the file that begins maintenance. By default it is in the data folder.
+func (c Config) maintenanceFile() maintenance.File {
 	return cmp.Or(c.Gateway.Maintenance, maintenance.File(filepath.Join(c.Datastores.Data, "maintenance")))
+}
+
+// maintenance returns what the commands of maintenance work on.
+func (c Config) maintenance(screen io.Writer) product.Maintenance {
+	return product.Maintenance{
+		Reason: c.Reason,
+		Files:  []maintenance.File{c.maintenanceFile()},
+		AsAdministrator: func(ctx context.Context, do func(context.Context, secret.String) error) error {
+			return asAdministrator(ctx, c, do)
+		},
+		Screen: screen,
+	}
 }
 
 // store returns the folder or the bucket of the store. By default it is in the data folder.
@@ -49,9 +62,9 @@ func (c Config) store() string { return cmp.Or(c.Store, filepath.Join(c.Datastor
 // commands for operators of an installation.
 func Program(name string, run func(context.Context, Config) error, checks ...health.Check) process.Program {
 	var c Config
-	return process.Program{Name: name, Config: &c, Commands: []process.Command{
+	commands := []process.Command{
 		{Name: "run", Summary: "start and serve until SIGINT or SIGTERM", Run: func(ctx context.Context) error {
-			c.Gateway.Maintenance = c.maintenance()
+			c.Gateway.Maintenance = c.maintenanceFile()
 			c.Store = c.store()
 			return run(ctx, c)
 		}},
@@ -101,10 +114,6 @@ func Program(name string, run func(context.Context, Config) error, checks ...hea
 				return reseal(ctx, c, os.Stdout)
 			},
 		},
-		{Name: "maintenance-on", Summary: "refuse changes and pause jobs until maintenance-off", Run: func(context.Context) error {
-			return c.maintenance().Begin(c.Reason)
-		}},
-		{Name: "maintenance-off", Summary: "end the maintenance", Run: func(context.Context) error { return c.maintenance().End() }},
 		{
 			Name:    "verify",
 			Summary: "check that the log was not altered; the installation may run",
@@ -112,5 +121,7 @@ func Program(name string, run func(context.Context, Config) error, checks ...hea
 				return verifyLog(ctx, c, os.Stdout)
 			},
 		},
-	}, Checks: func() []health.Check { return append(c.checks(), checks...) }}
+	}
+	commands = append(commands, product.MaintenanceCommands(func() product.Maintenance { return c.maintenance(os.Stdout) })...)
+	return process.Program{Name: name, Config: &c, Commands: commands, Checks: func() []health.Check { return append(c.checks(), checks...) }}
 }

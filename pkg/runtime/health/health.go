@@ -1,7 +1,11 @@
 // Package health describes what a process or a service depends on.
 package health
 
-import "context"
+import (
+	"context"
+
+	"github.com/ironplane/ironplane/pkg/runtime/maintenance"
+)
 
 // Check is a dependency and how to test it.
 type Check struct {
@@ -23,5 +27,6 @@ const ChangesPath = "/internal/accepts-changes"
 
 // Changes says whether a service accepts changes.
 type Changes struct {
-	ReadOnly bool `json:"read_only" doc:"The database takes no changes: it is read-only, or its disk is full."`
+	ReadOnly    bool                `json:"read_only" doc:"The database takes no changes: it is read-only, or its disk is full."`
+	Maintenance *maintenance.Status `json:"maintenance,omitempty" doc:"The maintenance that is active; absent: none is."`
 }

@@ -20,7 +20,7 @@ import (
 type gate struct {
 	http.Handler
 	log         *slog.Logger
-	maintenance maintenance.File
+	maintenance *maintenance.Switch
 	writes      map[string]bool // the paths of GET requests that write
 	restored    atomic.Bool
 }

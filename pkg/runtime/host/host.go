@@ -39,7 +39,7 @@ import (
 // sharedMigrations create the tables that every service has. The numbers are unique across these packages.
 var sharedMigrations = migrate.MigrationSet{
 	Table: "migration_shared",
-	Files: []fs.FS{pg.Migrations, route.Migrations, events.Migrations, jobs.Migrations},
+	Files: []fs.FS{pg.Migrations, route.Migrations, events.Migrations, jobs.Migrations, ownMigrations},
 }
 
 func migrations(d service.Definition) []migrate.MigrationSet {
@@ -128,8 +128,8 @@ type Service struct {
 	Routes      []rest.Route
 	name        string
 	tasks       []service.Task
-	sequencer   service.Task
-	maintenance maintenance.File
+	always      []service.Task // they run during maintenance, too
+	maintenance *maintenance.Switch
 	failures    *prometheus.CounterVec // of tasks, by name
 	checks      []health.Check
 	metrics     []prometheus.Collector
@@ -149,8 +149,12 @@ func Assemble(
 	d service.Definition,
 	db *pool.Pool,
 	deps service.Deps,
-	maintenance maintenance.File,
+	file maintenance.File,
 ) (*Service, error) {
+	maintenance, follower, err := newSwitch(ctx, deps.DB, file)
+	if err != nil {
+		return nil, err
+	}
 	var parts service.Parts
 	deps.DB.OnWake(func(topic string) { deps.Wakes.Wake(d.Name, topic) })
 	if d.New != nil {
@@ -160,7 +164,7 @@ func Assemble(
 	sequence := events.Sequencer{DB: deps.DB, Numbered: func() { deps.Wakes.Wake(d.Name, wake.Changes) }, Interval: deps.Tuning.PollInterval}
 	readers := append([]string{settings.ServiceName}, parts.Readers...)
 	routes := append(
-		append(parts.Routes, events.Feed(deps.DB, readers...), changesRoute(db)),
+		append(parts.Routes, events.Feed(deps.DB, readers...), changesRoute(db, maintenance)),
 		jobs.Routes(d.Name, deps.DB, settings.ServiceName)...)
 	if len(d.Sends) > 0 {
 		routes = append(routes, events.MessageRoute(deps.DB, d.Sends...))
@@ -178,20 +182,9 @@ func Assemble(
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ironplane_job_failures_total", Help: "Failures of a task, after which it was started again.",
 	}, []string{"job"})
-	older := prometheus.NewGauge(
-		prometheus.GaugeOpts{
-			Name: "ironplane_older_key_uses",
-			Help: "Values sealed or signed with an older master key than the newest: see the command reseal.",
-		},
-	)
+	older, countOlder := newOlderKeyGauge(d, deps)
 	if deps.Box != nil || len(d.Sends) > 0 {
-		tasks = append(tasks, service.Every(olderKeyInterval, "count-older-keys", func(ctx context.Context) error {
-			n, err := countOlderKeys(ctx, d, deps)
-			if err == nil {
-				older.Set(float64(n))
-			}
-			return err
-		}))
+		tasks = append(tasks, countOlder)
 	}
 	if len(parts.Jobs) > 0 {
 		runner := jobs.NewRunner(d.Name, deps.DB, db.Connections(), deps.Wakes, parts.Jobs, deps.Log)
@@ -205,7 +198,7 @@ func Assemble(
 	handler, requests := observeRequests(gate)
 	return &Service{
 		Handler: handler, Routes: routes,
-		name: d.Name, tasks: tasks, sequencer: sequencer, maintenance: maintenance, failures: failed, log: deps.Log,
+		name: d.Name, tasks: tasks, always: []service.Task{sequencer, follower}, maintenance: maintenance, failures: failed, log: deps.Log,
 		checks: slices.Concat(parts.Checks, consumerChecks(parts.Consumers), databaseChecks(db, gate)),
 		metrics: slices.Concat(
 			parts.Metrics,
@@ -213,6 +206,23 @@ func Assemble(
 			databaseMetrics(db.DB),
 		),
 	}, nil
+}
+
+// newOlderKeyGauge returns the gauge of values with older keys, and the task that counts them.
+func newOlderKeyGauge(d service.Definition, deps service.Deps) (prometheus.Gauge, service.Task) {
+	older := prometheus.NewGauge(
+		prometheus.GaugeOpts{
+			Name: "ironplane_older_key_uses",
+			Help: "Values sealed or signed with an older master key than the newest: see the command reseal.",
+		},
+	)
+	return older, service.Every(olderKeyInterval, "count-older-keys", func(ctx context.Context) error {
+		n, err := countOlderKeys(ctx, d, deps)
+		if err == nil {
+			older.Set(float64(n))
+		}
+		return err
+	})
 }
 
 // databaseChecks returns checks of the service's database.
@@ -291,10 +301,12 @@ func consumerChecks(consumers []*events.Consumer) (checks []health.Check) {
 }
 
 // Work runs the service's tasks until ctx ends, and returns when they have ended. Tasks pause during maintenance, except the
-// sequencer, which detects a restored schema.
+// sequencer, which detects a restored schema, and the task that follows the maintenance.
 func (s *Service) Work(ctx context.Context) {
 	var working sync.WaitGroup
-	working.Go(func() { s.runTask(ctx, s.sequencer) })
+	for _, task := range s.always {
+		working.Go(func() { s.runTask(ctx, task) })
+	}
 	s.maintenance.RunOutside(ctx, func(ctx context.Context) {
 		var tasks sync.WaitGroup
 		for _, task := range s.tasks {

@@ -113,6 +113,15 @@ CREATE TABLE lock (
 	CONSTRAINT lock_pkey PRIMARY KEY (name, number)
 );
 
+CREATE TABLE maintenance (
+	one boolean NOT NULL DEFAULT true,
+	active boolean NOT NULL,
+	since timestamp with time zone NOT NULL,
+	reason text NOT NULL,
+	CONSTRAINT maintenance_pkey PRIMARY KEY (one),
+	CONSTRAINT maintenance_one_check CHECK (one)
+);
+
 CREATE TABLE message (
 	n bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
 	id uuid NOT NULL DEFAULT gen_random_uuid(),

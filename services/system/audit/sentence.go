@@ -23,6 +23,8 @@ var sentences = []struct{ kinds, actions, text string }{
 	{"pxe.discovery", "deleted", plain},
 	{"pxe.file", "synced", plain},
 	{"system.job", "cancelled retried", plain},
+	{"system.maintenance", "began ended", "Maintenance {action}."},
+	{"system.maintenance", "edited", "The reason of the maintenance was edited."},
 
 	{"admin.permission integration.permission", "edited", "The permissions of {1} were edited."},
 	{"admin.password client.password", "refused", "A wrong password for {1} was refused."},

@@ -141,6 +141,11 @@ func NewInstallation(t testing.TB, client *cache.Client, settings service.Settin
 	return &Installation{testkit.Databases(t, services...), seal.NewMasterKey(), settings, client, gateway}
 }
 
+// AdminURL returns the administrator's URL of the database.
+func (i *Installation) AdminURL(t testing.TB) secret.String {
+	return testkit.AdminURL(t, i.urls[identity.Name])
+}
+
 // Open runs the product until the test ends, or until Close.
 func (i *Installation) Open(t testing.TB) *product.Product {
 	t.Helper()
