@@ -257,8 +257,9 @@ console-check: ## build the console again, if npm is installed and reaches its r
 	@gateway/console/check.sh
 
 .PHONY: screenshots
-screenshots: postgres ## take pictures of the console's pages in bin/screenshots, with Chromium
+screenshots: postgres ## take pictures of the console's pages in bin/screenshots, with Chromium, and replace the three in docs/start: commit these
 	go test -v -count 1 ./deploy/internal/browser -run TestScreenshots -screenshots $(CURDIR)/bin/screenshots
+	@for page in address-space client template; do cp bin/screenshots/$$page-light.png docs/start/$$page.png || exit 1; done
 
 .PHONY: clients
 clients: go-client ## generate clients in Go, TypeScript and Python, and lint the API document with Redocly and Spectral
