@@ -49,7 +49,7 @@ func newSite(t *testing.T, answer func(http.ResponseWriter, *http.Request, http.
 		mails: mailbox.Start(t, mailbox.Options{}),
 	}
 	p, c := producttest.StartWith(t, testkit.Redis(t), service.Settings{SMTP: "smtp+plain://" + s.mails.Addr, MailFrom: "noreply@example.com",
-		APIURL: s.url, PasskeyDomain: "localhost", PasskeyOrigins: s.url})
+		APIURL: s.url, AdminURL: s.url + "/-/console", AllowedNetworks: "127.0.0.1", PasskeyDomain: "localhost", PasskeyOrigins: s.url})
 	gateway, s.identity = p.Gateway, p.Databases[identity.Name]
 	served.Start()
 	s.admin = testkit.ClientAt(t, served.URL).WithKey(c.Key)

@@ -1,6 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import type { components } from "./schema";
-import { ProblemError, send, unauthorized, type Answer } from "./client";
+import { newKey, ProblemError, send, unauthorized, type Answer } from "./client";
 import { Document, type RawDocument } from "./document";
 
 type Key = components["schemas"]["APIKey"];
@@ -26,6 +26,27 @@ export async function signIn(body: Record<string, unknown>): Promise<Challenge |
   const { data } = await send<{ verify?: Challenge }>("post", sessionPath, { body });
   unauthorized.set(false);
   return data.verify;
+}
+
+const openIDName = "ironplane-openid"; // in the tab's storage until the browser comes back from the provider
+
+export type OpenIDLogin = { verifier: string; to?: string };
+
+// beginOpenID sends the browser to the page of an identity provider. The tab keeps a verifier: only it can finish the sign-in.
+export async function beginOpenID(provider: number, to?: string): Promise<void> {
+  const login: OpenIDLogin = { verifier: newKey(), to };
+  const sum = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(login.verifier));
+  const challenge = btoa(String.fromCharCode(...new Uint8Array(sum))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const { data } = await send<{ url: string }>("post", "/auth/openid", { body: { provider: { id: provider }, challenge } });
+  sessionStorage.setItem(openIDName, JSON.stringify(login));
+  location.assign(data.url);
+}
+
+// takeOpenID returns the sign-in that the tab has begun at a provider, once.
+export function takeOpenID(): OpenIDLogin | undefined {
+  const text = sessionStorage.getItem(openIDName);
+  sessionStorage.removeItem(openIDName);
+  return text ? (JSON.parse(text) as OpenIDLogin) : undefined;
 }
 
 // renew gives the session more time.

@@ -70,6 +70,12 @@ const steps = (): Record<string, [string, string]> => ({
   "network.entity.add": [t("Add addresses"), "/entity"],
   "hardware.server.part.add": [t("Add computer parts"), "/part"],
   "pxe.dhcp.add": [t("Connect a site agent as a DHCP server"), "/pxe/dhcp"],
+  "pxe.file.add": [t("Add a file server"), "/pxe/file"],
+  "pxe.profile.add": [t("Create a profile"), "/pxe/profile"],
+  "hardware.server.install.add": [t("Install a server"), "/pxe/install"],
+  "hardware.server.install.finish": [t("Finish an install"), "/pxe/install"],
+  "auth.verify.add": [t("Add a second factor to your account"), "/auth/verify/auth"],
+  "system.email.configure": [t("Set up mail, and send one"), "/setting-group"],
   "system.integration.add": [t("Connect a billing system"), "/integration"],
 });
 

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState, type ReactElement } from "react";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { send } from "../api/client";
-import { meQuery, signIn } from "../api/session";
+import { meQuery, signIn, takeOpenID } from "../api/session";
 import { TextInput } from "../ui/fields";
 import { Button, Loading, ProblemBox } from "../ui/parts";
 import { t } from "../text/text";
@@ -15,21 +15,22 @@ function takeFragment(): URLSearchParams {
   return values;
 }
 
-// SignInByLink begins a session with the code of a link. It asks somebody who is signed in, since anyone can send them a link of
-// another account.
+// SignInByLink begins a session with the code of a link, or of an identity provider. It asks somebody who is signed in, since anyone
+// can send them a link of another account. A sign-in at a provider was begun in this tab.
 export function SignInByLink(): ReactElement {
   const done = useDone();
   const me = useQuery(meQuery);
   const [code] = useState(() => takeFragment().get("key") ?? "");
+  const [login] = useState(takeOpenID);
   const sent = useRef(false);
-  const sends = useMutation({ mutationFn: () => signIn({ sso: code }), onSuccess: done });
+  const sends = useMutation({ mutationFn: () => signIn({ sso: code, verifier: login?.verifier }), onSuccess: () => done(login?.to) });
   useEffect(() => {
-    if (sent.current || !code || me.data !== null) return; // a code is valid once
+    if (sent.current || !code || (me.data !== null && !login)) return; // a code is valid once
     sent.current = true;
     sends.mutate();
   });
   const failed = sends.error ?? me.error;
-  if (me.data && code && !sent.current) {
+  if (me.data && code && !login && !sent.current) {
     return (
       <Card title={t("Sign in")}>
         <p>{t("You are signed in as {name}. The link signs you in to another account.", { name: me.data.name })}</p>

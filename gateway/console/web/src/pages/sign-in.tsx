@@ -1,8 +1,8 @@
 import { useEffect, useState, type FormEvent, type ReactElement, type ReactNode } from "react";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { ProblemError } from "../api/client";
-import { meQuery, signIn, type Challenge } from "../api/session";
+import { ProblemError, send } from "../api/client";
+import { beginOpenID, meQuery, signIn, type Challenge } from "../api/session";
 import { TextInput } from "../ui/fields";
 import { Button, ProblemBox } from "../ui/parts";
 import { Logo } from "../shell/layout";
@@ -34,20 +34,43 @@ export function SignIn(): ReactElement {
           <button key={id} type="button" aria-pressed={way === id} onClick={() => (sends.reset(), change({ with: id === "admin" ? undefined : id }, true))}>{label}</button>
         ))}
       </div>
+      {way === "admin" && <Providers to={search.to} />}
       <Credentials key={way} way={way} error={sends.error} isPending={sends.isPending} onSend={(body) => sends.mutate(body)} />
     </Card>
   );
 }
 
+type Provider = { id: number; name: string };
+
+// Providers are the identity providers that staff can sign in with.
+function Providers({ to }: { to?: string }): ReactElement | null {
+  const all = useQuery({ queryKey: ["providers"], queryFn: async ({ signal }) => (await send<Provider[]>("get", "/auth/openid", { signal })).data });
+  const begins = useMutation({ mutationFn: (provider: Provider) => beginOpenID(provider.id, to) });
+  if (!all.data?.length) return null; // the other ways are there
+  return (
+    <div className="form">
+      {begins.error && <ProblemBox error={begins.error} />}
+      {all.data.map((provider) => (
+        <Button
+          key={provider.id} icon="key" isPending={begins.isPending} onPress={() => begins.mutate(provider)}
+          reason={isSecureContext ? undefined : t("Identity providers need https, or localhost.")}
+        >
+          {t("Sign in with {name}", { name: provider.name })}
+        </Button>
+      ))}
+    </div>
+  );
+}
+
 // useDone returns what follows a sign-in: the page that the person wanted to see.
-export function useDone(): () => void {
+export function useDone(): (wanted?: string) => void {
   const client = useQueryClient();
   const navigate = useNavigate();
   const [search] = useAddress();
-  return () => {
+  return (wanted = search.to) => {
     client.clear();
     void client.fetchQuery(meQuery).then(() => {
-      const to = search.to?.startsWith("/") && !search.to.startsWith("//") ? search.to : "/";
+      const to = wanted?.startsWith("/") && !wanted.startsWith("//") ? wanted : "/";
       const [path, query] = to.split("?");
       void navigate({ to: path!, search: Object.fromEntries(new URLSearchParams(query)), replace: true });
     });
@@ -101,10 +124,10 @@ function SecondFactor({ challenge, onChallenge, onCancel, onDone }: FactorProps)
     mutationFn: (answer: Record<string, unknown>) => signIn({ challenge: challenge.challenge, auth: challenge.code.auth.id, ...answer }),
     onSuccess: (next) => (next ? onChallenge(next) : onDone()),
   });
-  const useKey = async (): Promise<void> => {
-    const credential = await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options!) });
-    sends.mutate({ credential: (credential as PublicKeyCredential).toJSON() });
-  };
+  const keys = useMutation({
+    mutationFn: () => navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options!) }),
+    onSuccess: (credential) => sends.mutate({ credential: (credential as PublicKeyCredential).toJSON() }),
+  });
   const method = challenge.code.auth.method.name;
   return (
     <Card title={t("Second factor")}>
@@ -116,7 +139,8 @@ function SecondFactor({ challenge, onChallenge, onCancel, onDone }: FactorProps)
         }}
       >
         {sends.error && <ProblemBox error={asSignIn(sends.error)} />}
-        {options && <Button look="primary" onPress={() => void useKey()}>{t("Use a security key or passkey")}</Button>}
+        {keys.error && <p className="problem" role="alert">{t("The browser has used no key. Try again, or type a code.")}</p>}
+        {options && <Button look="primary" isPending={keys.isPending} onPress={() => keys.mutate()}>{t("Use a security key or passkey")}</Button>}
         <TextInput
           label={t("Code")} name="token" value={token} onChange={setToken} autoFocus={!options} required mono inputMode="text" autoComplete="one-time-code"
           hint={t("From: {method}. A recovery code works, too.", { method })}

@@ -80,7 +80,7 @@ export default function Dialogs({ node, path, ids, item, etag }: Props): ReactEl
       />
     );
   }
-  if (dialog === "import" && node.create?.acceptsCSV) return <Import path={path} title={node.title} onClose={close} onDone={() => void refresh()} />;
+  if (dialog === "import" && node.create?.acceptsCSV) return <Import path={path} body={node.create.body} title={node.title} onClose={close} onDone={() => void refresh()} />;
   const action = [...node.itemActions, ...node.actions].find((o) => o.id === dialog);
   if (action) return <Action action={action} ids={ids} onClose={close} onDone={() => void refresh()} />;
   return null;
@@ -94,6 +94,13 @@ function hasSecret(item: Item): boolean {
 function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
+
+// leftOut are members that only other callers send: those who sign in, or who change their own password.
+const leftOut: Record<string, string[]> = {
+  createAPIKey: ["auth", "device", "email", "password", "type", "username"],
+  createAdmin: ["current_password"],
+  createClient: ["current_password", "disabled"],
+};
 
 // Create is the form of a new item. An answer with a secret stays until the reader closes it.
 function Create(props: { node: Node; path: string; onDone: (answer: Answer<Item>) => void; onClose: () => void }): ReactElement {
@@ -110,7 +117,7 @@ function Create(props: { node: Node; path: string; onDone: (answer: Answer<Item>
   return (
     <Dialog title={node.create!.summary} onClose={props.onClose} wide>
       <Form<Item>
-        method="post" path={path} body={node.create!.body} label={t("Create")} onCancel={props.onClose}
+        method="post" path={path} body={node.create!.body} without={leftOut[node.create!.id]} label={t("Create")} onCancel={props.onClose}
         onDone={(answer) => (hasSecret(answer.data) ? setCreated(answer.data) : props.onDone(answer))}
       />
     </Dialog>

@@ -32,7 +32,7 @@ export function Field(props: FieldProps): ReactElement | null {
     error: props.errors.filter((e) => e.pointer === pointer || e.pointer === `${pointer}/id`).map((e) => sentence(e.message)).join(" ") || undefined,
     required,
   };
-  if (schema.description?.startsWith("ignored")) return null;
+  if (/^ignored/i.test(schema.description ?? "")) return null;
   const target = referenced(document.target(name), schema, document.nameOf(props.schema), name, pointer);
   if (target) return <Reference {...common} target={target} value={value} onChange={onChange} isObject={typeOf(schema) === "object"} />;
   const text = value === undefined || value === null ? "" : String(value);

@@ -16,6 +16,7 @@ type FormProps<T> = {
   path: string;
   body?: Schema;
   item?: Item; // what the form begins with
+  without?: string[]; // members that the form leaves out
   edits?: boolean; // send what differs from item only
   etag?: string;
   label: string;
@@ -30,7 +31,7 @@ type FormProps<T> = {
 // shows what somebody else changed.
 export function Form<T>(props: FormProps<T>): ReactElement {
   const document = useDocument();
-  const schema = props.body ? plain(document, props.body) : {};
+  const schema = props.body ? leaveOut(plain(document, props.body), props.without ?? []) : {};
   const [base, setBase] = useState({ item: props.item ?? {}, etag: props.etag });
   const [value, setValue] = useState<Item>(() => initial(document, schema, props.item));
   const [conflict, setConflict] = useState<{ name: string; before: unknown; after: unknown }[]>();
@@ -93,6 +94,10 @@ export function Form<T>(props: FormProps<T>): ReactElement {
       </div>
     </form>
   );
+}
+
+function leaveOut(schema: Schema, names: string[]): Schema {
+  return { ...schema, properties: schema.properties && Object.fromEntries(Object.entries(schema.properties).filter(([name]) => !names.includes(name))) };
 }
 
 // FormProblem shows an error, and the field errors that have no field in the form.

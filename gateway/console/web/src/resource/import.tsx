@@ -1,17 +1,22 @@
 import { useState, type ReactElement } from "react";
 import { useMutation } from "@tanstack/react-query";
 import { newKey, ProblemError, send } from "../api/client";
+import { typeOf, type Document, type Schema } from "../api/document";
 import type { components } from "../api/schema";
 import { Dialog } from "../ui/dialog";
 import { TextInput } from "../ui/fields";
 import { Button, ProblemBox } from "../ui/parts";
+import { useDocument } from "../shell/state";
 import { t } from "../text/text";
+import { isTimestamp, plain } from "./form-value";
 import { sentence } from "./value";
 
 type Report = components["schemas"]["Import"];
 
 // Import takes pasted CSV, tries it without a change, and then brings it in.
-export function Import(props: { path: string; title: string; onClose: () => void; onDone: () => void }): ReactElement {
+export function Import(props: { path: string; body?: Schema; title: string; onClose: () => void; onDone: () => void }): ReactElement {
+  const document = useDocument();
+  const columns = props.body ? columnsOf(document, props.body) : [];
   const [text, setText] = useState("");
   const [tried, setTried] = useState<string>();
   const [key] = useState(newKey);
@@ -34,6 +39,9 @@ export function Import(props: { path: string; title: string; onClose: () => void
           label={t("CSV")} lines={12} mono value={text} onChange={setText} autoFocus
           hint={t("The first line names the columns. A row with an id edits that item, any other row creates one. Spreadsheets can be pasted once saved as CSV.")}
         />
+        <p className="hint columns">
+          {t("Columns:")} {columns.map((c) => <span key={c.name}><code>{c.name}</code>{c.required && ` (${t("required")})`} </span>)}
+        </p>
         {error && error.fields.length === 0 && <ProblemBox error={error} />}
         {error && error.fields.length > 0 && (
           <table className="diff" role="alert">
@@ -62,6 +70,21 @@ export function Import(props: { path: string; title: string; onClose: () => void
       </form>
     </Dialog>
   );
+}
+
+type Column = { name: string; required: boolean };
+
+// columnsOf returns the columns that rows can have: the members of a body, with a dot before nested ones. Required ones are first.
+function columnsOf(document: Document, body: Schema): Column[] {
+  const collect = (schema: Schema, prefix: string, required: boolean): Column[] => {
+    const own = plain(document, schema);
+    if (prefix && (typeOf(own) !== "object" || !own.properties || isTimestamp(own))) return [{ name: prefix.slice(0, -1), required }];
+    return Object.entries(own.properties ?? {})
+      .filter(([, member]) => !/^ignored/i.test(plain(document, member).description ?? ""))
+      .flatMap(([name, member]) => collect(member, `${prefix}${name}.`, !!own.required?.includes(name)));
+  };
+  const all = collect(body, "", false);
+  return [...all.filter((c) => c.required), ...all.filter((c) => !c.required)];
 }
 
 // cell returns the text of a cell, for CSV without quotes.

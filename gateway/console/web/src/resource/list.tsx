@@ -68,7 +68,7 @@ export function List({ node, path, ids, embedded, fixed }: ListProps): ReactElem
           </Empty>
         ) : (
           <Empty title={t("No {title} yet.", { title: lower(node.title) })}>
-            <p>{document.tags.get(node.tag)}</p>
+            <p>{withoutLinks(document.tags.get(node.tag) ?? "")}</p>
             {node.create && <CreateButton node={node} />}
             {node.create ? <Commands method="post" path={path} body={node.create.example} /> : <Commands method="get" path={path} />}
           </Empty>

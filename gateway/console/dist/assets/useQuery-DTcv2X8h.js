@@ -1,1 +1,0 @@
-import{R as e,z as t}from"./state-D4b4OhEy.js";function n(n,r){return e(n,t,r)}export{n as t};
