@@ -61,12 +61,15 @@ func (n *names) lookup(ctx context.Context, _, host string) (found []netip.Addr,
 // watched is a running Watcher with what it has reported.
 type watched struct {
 	*Watcher
+	mu      sync.Mutex
 	updates [][]string
 }
 
 // last waits until nothing happens, and returns the last addresses and the number of updates.
 func (w *watched) last() (string, int) {
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if len(w.updates) == 0 {
 		return "", 0
 	}
@@ -78,7 +81,13 @@ func watch(t *testing.T, n *names, log *slog.Logger, addresses ...string) *watch
 	w := &watched{Watcher: New("network", addresses, n.lookup, log)}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { w.Run(ctx, func(addresses []string) { w.updates = append(w.updates, addresses) }) })
+	running.Go(func() {
+		w.Run(ctx, func(addresses []string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.updates = append(w.updates, addresses)
+		})
+	})
 	t.Cleanup(func() {
 		stop()
 		running.Wait()
