@@ -62,12 +62,21 @@ func TestConsoleForms(t *testing.T) {
 			header, row = append(header, name), append(row, value)
 		}
 	}
-	c.replaceText("CSV", strings.Join(header, ",")+"\n"+strings.Join(row, ","))
+	text := strings.Join(header, ",") + "\n" + strings.Join(row, ",")
+	c.replaceText("CSV", text)
+	c.press("Try without a change")
+	c.awaitText("Nothing was changed yet.")
+
+	// Meanwhile somebody else takes the address. A correction of the same length is another import.
+	c.site.admin.Do("POST", "/entity", map[string]any{"full_ip": "192.0.2.7", "group": map[string]any{"id": 1}}).Want(200)
+	c.press("Import")
+	c.awaitText("Overlaps with")
+	c.replaceText("CSV", strings.Replace(text, "192.0.2.7", "192.0.2.8", 1))
 	c.press("Try without a change")
 	c.awaitText("Nothing was changed yet.")
 	c.press("Import")
 	c.awaitText("Imported.")
-	if list := c.site.admin.Do("GET", "/entity", nil).Want(200).Text; !strings.Contains(list, `"192.0.2.7"`) {
+	if list := c.site.admin.Do("GET", "/entity", nil).Want(200).Text; !strings.Contains(list, `"192.0.2.8"`) {
 		t.Errorf("got the entities %s, want the imported one", list)
 	}
 }

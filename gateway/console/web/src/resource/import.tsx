@@ -1,4 +1,4 @@
-import { useState, type ReactElement } from "react";
+import { useRef, useState, type ReactElement } from "react";
 import { useMutation } from "@tanstack/react-query";
 import { newKey, ProblemError, send } from "../api/client";
 import { typeOf, type Document, type Schema } from "../api/document";
@@ -19,11 +19,15 @@ export function Import(props: { path: string; body?: Schema; title: string; onCl
   const columns = props.body ? columnsOf(document, props.body) : [];
   const [text, setText] = useState("");
   const [tried, setTried] = useState<string>();
-  const [key] = useState(newKey);
+  const attempt = useRef({ text: "", key: "" }); // the same text is sent again with the same key
+  const keyOf = (sent: string) => {
+    if (attempt.current.text !== sent) attempt.current = { text: sent, key: newKey() };
+    return attempt.current.key;
+  };
   const sends = useMutation({
     mutationFn: async (isTrial: boolean) =>
       (await send<Report>("post", props.path, {
-        body: text, type: "text/csv", query: { dry_run: isTrial ? "true" : undefined }, idempotencyKey: isTrial ? undefined : `${key}-${text.length}`,
+        body: text, type: "text/csv", query: { dry_run: isTrial ? "true" : undefined }, idempotencyKey: isTrial ? undefined : keyOf(text),
       })).data,
     onSuccess: (_, isTrial) => (isTrial ? setTried(text) : props.onDone()),
     onError: () => setTried(undefined),
