@@ -144,8 +144,14 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// document merges the API documents of all services. With a key, it has the operations that the key may use.
+// document merges the API documents of all services. With a key, it has the operations that the key may use. With ?version=3.0 it is
+// in that version of OpenAPI.
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
+	version := r.URL.Query().Get("version")
+	if version != "" && version != "3.0" && version != "3.1" {
+		problem.Write(w, r, g.log, problem.New(problem.BadRequest, "version must be 3.0 or 3.1."))
+		return
+	}
 	merged := &openapi.Document{}
 	for _, service := range slices.Sorted(maps.Keys(g.upstreams)) {
 		var own openapi.Document
@@ -158,12 +164,21 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache")
 	if caller := principal.FromContext(r.Context()).Principal; caller != nil {
 		w.Header().Set("Cache-Control", "no-store")
 		keepUsable(merged, caller)
 	}
+	answer := any(merged)
+	if version == "3.0" {
+		older, err := merged.Older()
+		if err != nil {
+			problem.Write(w, r, g.log, fmt.Errorf("convert the API document: %w", err))
+			return
+		}
+		answer = older
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Vary", "Accept-Encoding")
 	out := io.Writer(w)
 	if console.AcceptsGzip(r.Header.Get("Accept-Encoding")) { // the document is large, and each visitor of the console loads it
@@ -172,5 +187,5 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 		defer func() { _ = compressed.Close() }()
 		out = compressed
 	}
-	_ = json.NewEncoder(out).Encode(merged) // an error means that the caller left
+	_ = json.NewEncoder(out).Encode(answer) // an error means that the caller left
 }

@@ -267,6 +267,7 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	if err := document.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	testOlderDocument(t, c, document)
 	operations := 0
 	for _, routes := range p.Routes {
 		for _, o := range rest.Operations(routes) {
@@ -291,4 +292,31 @@ func testDocument(t *testing.T, p *product.Product, c *testkit.Client) {
 	c.WithKey("").Do("GET", "/-/health", nil).Want(200)
 	c.WithKey("").Do("GET", "/-/nothing", nil).Want(404)
 	c.WithKey("").Do("POST", "/-/health", `{}`).Want(405)
+}
+
+// testOlderDocument says that the document in OpenAPI 3.0 is valid, has all operations and schemas, and nothing that only 3.1 has.
+func testOlderDocument(t *testing.T, c *testkit.Client, document *openapi3.T) {
+	t.Helper()
+	text := c.WithKey("").Do("GET", "/-/openapi.json?version=3.0", nil).Want(200).Text
+	older, err := openapi3.NewLoader().LoadFromData([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if older.OpenAPI != "3.0.3" || older.Paths.Len() != document.Paths.Len() ||
+		len(older.Components.Schemas) != len(document.Components.Schemas) {
+		t.Errorf("got OpenAPI %s with %d paths, want 3.0.3 with %d", older.OpenAPI, older.Paths.Len(), document.Paths.Len())
+	}
+	for _, newer := range []string{`"null"`, `"examples":`, `"type":[`} {
+		if strings.Contains(text, newer) {
+			t.Errorf("got %s in a document in OpenAPI 3.0", newer)
+		}
+	}
+	vlan := testkit.JSON(older.Components.Schemas["UpdateIPEntityBody"].Value.Properties["vlan"])
+	if !strings.Contains(vlan, `"nullable":true`) || !strings.Contains(vlan, `"type":"integer"`) {
+		t.Errorf("got %s for the VLAN in an edit, want an integer or null", vlan)
+	}
+	c.WithKey("").Do("GET", "/-/openapi.json?version=2.0", nil).Want(400)
 }
