@@ -51,7 +51,10 @@ func TestLinkByActingSession(t *testing.T) {
 	acting, as := actFor(c.WithKey(key.Key), owner)
 
 	// The session of the code: once, for the same account, by the same maker, bound to the address, no longer than its parent.
+	// A verifier is for sign-ins that a panel has begun itself, and does not use the code up.
 	code := linkCode(t, as)
+	withVerifier := map[string]any{"code": code, "verifier": "of a sign-in at a provider"}
+	c.WithKey("").Do("POST", "/auth/sso", withVerifier, "Test-Address", "198.51.100.7").Want(401)
 	began, panel := exchange(c, code, "198.51.100.7")
 	c.WithKey("").Do("POST", "/auth/sso", exchangeBody(code)).Want(401)
 	if began.Owner.URL != owner || !slices.Equal(began.Networks, []string{"198.51.100.7/32"}) ||

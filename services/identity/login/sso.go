@@ -228,7 +228,8 @@ func storeCode(
 	return nil
 }
 
-// exchangeCode begins the session of a link's code. A code that belongs to no link may belong to a sign-in by OpenID Connect.
+// exchangeCode begins the session of a link's code, or of a sign-in by OpenID Connect. A link's code with a verifier is refused: a panel
+// sends one for a sign-in that it has begun itself, and need not ask the person. Anybody can have made the link.
 func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchangeRequest) (keys.APIKey, error) {
 	body, err := req.Body.New()
 	if err != nil {
@@ -238,6 +239,9 @@ func (s *Links) exchangeCode(ctx context.Context, tx *pg.Tx, req exchangeRequest
 		return keys.APIKey{}, err
 	}
 	hash := sha256.Sum256([]byte(body.Code.Reveal()))
+	if !body.Verifier.IsZero() {
+		return s.OpenID.Exchange(ctx, tx, hash[:], body.Verifier)
+	}
 	var owner, actor principal.Owner
 	var key, version int64
 	var name string

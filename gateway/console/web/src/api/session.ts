@@ -25,6 +25,7 @@ const sessionPath = "/-/console/session";
 export async function signIn(body: Record<string, unknown>): Promise<Challenge | undefined> {
   const { data } = await send<{ verify?: Challenge }>("post", sessionPath, { body });
   unauthorized.set(false);
+  sessionStorage.removeItem(openIDName); // a sign-in at a provider that was left
   return data.verify;
 }
 

@@ -1,0 +1,1 @@
+import{B as e,V as t}from"./state-D6sc3ivS.js";function n(n,r){return e(n,t,r)}export{n as t};

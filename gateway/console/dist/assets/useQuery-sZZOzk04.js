@@ -1,1 +1,0 @@
-import{B as e,V as t}from"./state-C4p4p0tE.js";function n(n,r){return e(n,t,r)}export{n as t};
