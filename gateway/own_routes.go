@@ -149,7 +149,7 @@ func (g *Gateway) health(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request) {
 	version := r.URL.Query().Get("version")
 	if version != "" && version != "3.0" && version != "3.1" {
-		problem.Write(w, r, g.log, problem.New(problem.BadRequest, "version must be 3.0 or 3.1."))
+		problem.Write(w, r, g.log, problem.New(problem.BadRequest, "The version of OpenAPI must be 3.0 or 3.1."))
 		return
 	}
 	merged := &openapi.Document{}
